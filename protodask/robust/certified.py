@@ -12,6 +12,9 @@ spread (`s nu` of the Bernstein bound, the standard deviation of Chebyshev's), t
 It is infinite, and eps 0, where all that is possible lies on that side; without knowledge of the spread or the support
 that is all that the bracket can say of a point on the right side, so choose terms that hold what is known.
 
+What a formulation knows may allow for more than its bracket: of rows whose support it knows, a model takes the least of
+Chernoff's bound (`chernoff`) and Chebyshev's inequality.
+
 `N` points, `D` features.
 """
 
@@ -23,11 +26,54 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.robust.brackets import NEGLIGIBLE, room, worst_means
+from protodask.robust.brackets import NEGLIGIBLE, room, rows_of_terms, worst_means
+from protodask.robust.chernoff import Scaled, log_bounds, scaled
+from protodask.robust.formulations import known_to, named, unit_terms
 from protodask.robust.terms import Floats, Terms
+from protodask.robust.uncertain_rows import UncertainRows
 
 Tail = Literal["bernstein", "chebyshev"]
 """How the spread bounds a probability: `kappa = sqrt(2 log(1 / eps))`, or `sqrt((1 - eps) / eps)` (MC)."""
+
+
+BOUNDS = ("nothing", "the support", "Chernoff's bound", "Chebyshev's inequality")
+"""What the least bound of a row may be by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What a formulation knows of `N` rows, made ready for planes."""
+
+    scaled: Scaled | None
+    """For Chernoff's bound; None where the formulation does not ask for it."""
+    terms: Terms
+    """For Chebyshev's inequality, or the support alone."""
+    of_chebyshev: bool
+
+    def take(self, rows: NDArray[np.intp]) -> Knowledge:
+        """Of some of the rows."""
+        known = None if self.scaled is None else self.scaled.take(rows)
+        return Knowledge(known, rows_of_terms(self.terms, rows), self.of_chebyshev)
+
+    def least(self, y: Floats, weights: Floats, intercept: float) -> tuple[Floats, NDArray[np.int8]]:
+        """The least bound (N,) of the probability that a row is not on the side `y` of a plane, and what it is by."""
+        kappa = largest_kappa(self.terms, y, weights, intercept)
+        eps = eps_of_kappa(kappa, "chebyshev")
+        by = np.where(np.isinf(kappa), 1, 3 * self.of_chebyshev)
+        if self.scaled is not None:
+            found = np.exp(log_bounds(self.scaled, y, weights, intercept))
+            by = np.where(found == 0, 1, np.where(found < eps, 2, by))
+            eps = np.minimum(eps, found)
+        return eps, np.where(eps == 1, 0, by).astype(np.int8)
+
+
+def knowledge(rows: UncertainRows, formulation: str) -> Knowledge:
+    """What a formulation that certifies knows of rows."""
+    name = named(formulation)
+    if name in ("S", "MC"):
+        return Knowledge(None, unit_terms(rows, name), name == "MC")
+    used = known_to(rows, name)
+    return Knowledge(scaled(used), unit_terms(used, "MC"), True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,28 +94,34 @@ def make_terms(rows: UncertainRows, formulation: str, eps: float, tolerance: flo
 def unit_terms(rows: UncertainRows, formulation: str, tolerance: float = SPREAD_TOLERANCE) -> Terms:
     """The terms with a spread of one unit: `s nu`, or the standard deviation for MC."""
     name = named(formulation)
+    used = known_to(rows, name)
     match name:
         case "SVM" | "M":
-            middle = rows.mean_midpoint
+            middle = used.mean_midpoint
             return Terms(middle, middle, np.zeros_like(middle))
         case "S":
-            return Terms(rows.lower, rows.upper, np.zeros_like(rows.lower))
+            return Terms(used.lower, used.upper, np.zeros_like(used.lower))
         case "MC":
-            return Terms(rows.mean_low, rows.mean_high, _in_tiles(rows, largest_deviation))
-        case "SBMV" | "SBMV-I":
-            used = rows
-        case "SMV" | "SMV-I":
-            used = _with_exact_means(rows, name)
-        case "SBM" | "SBM-I":
-            used = rows.without_second_moment()
-        case "SM" | "SM-I":
-            used = _with_exact_means(rows, name).without_second_moment()
-        case _:
-            assert_never(name)
+            return Terms(used.mean_low, used.mean_high, _in_tiles(used, largest_deviation))
     spread = _in_tiles(used, lambda tile: tile.half_width * nu(*tile.normalised(), tolerance))
     if name.endswith("-I"):
         return Terms(used.mean_low, used.mean_high, spread, used.lower, used.upper)
     return Terms(used.mean_low, used.mean_high, spread)
+
+
+def known_to(rows: UncertainRows, name: Formulation) -> UncertainRows:
+    """What a formulation knows of rows, beside the ends of the support, which some leave aside."""
+    match name:
+        case "SVM" | "M" | "S" | "MC" | "SBMV" | "SBMV-I":
+            return rows
+        case "SMV" | "SMV-I":
+            return _with_exact_means(rows, name)
+        case "SBM" | "SBM-I":
+            return rows.without_second_moment()
+        case "SM" | "SM-I":
+            return _with_exact_means(rows, name).without_second_moment()
+        case _:
+            assert_never(name)
 
 
 def spread_multiple(formulation: str, eps: float) -> float:

@@ -10,6 +10,7 @@ With weights `s`, true classes, the classes predicted and their certified eps:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
+from protodask.robust.certified import BOUNDS
 from protodask.robust.formulations import check_eps
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
@@ -36,6 +38,8 @@ class CertifiedSums:
     """`sum s e`, `e` 1 where the predicted class is not theirs, else the certified eps."""
     certified: float
     """`sum s` of the points certified to be of their class at the eps asked for."""
+    by: tuple[float, ...] = (0.0,) * len(BOUNDS)
+    """The same by each of the bounds."""
 
     @property
     def nominal_error(self) -> float:
@@ -54,13 +58,19 @@ NOTHING = CertifiedSums(0, 0.0, 0.0, 0.0, 0.0)
 
 
 def certified_sums(
-    right: NDArray[np.bool_], certified: Floats, eps: float, weights: Floats | None = None
+    right: NDArray[np.bool_],
+    certified: Floats,
+    eps: float,
+    weights: Floats | None = None,
+    by: NDArray[np.int8] | None = None,
 ) -> CertifiedSums:
-    """The sums of some points: whether each prediction is right, and its certified eps (N,).
+    """The sums of some points: whether each prediction is right, and its certified eps (N,), by which bound.
 
     `eps` is the one the fraction is asked for.
     """
     weight = np.ones(len(right)) if weights is None else weights
+    counted = right & (certified <= eps)
+    bounds = np.zeros(len(right), dtype=np.int8) if by is None else by
     error = np.where(right, certified, 1.0)
     with np.errstate(over="ignore"):  # who divides them refuses sums that are not finite
         return CertifiedSums(
@@ -68,7 +78,8 @@ def certified_sums(
             float(weight.sum()),
             float(weight[~right].sum()),
             float(np.sum(weight * error)),
-            float(weight[right & (certified <= eps)].sum()),
+            float(weight[counted].sum()),
+            tuple(np.bincount(bounds[counted], weight[counted], len(BOUNDS)).tolist()),
         )
 
 
@@ -80,6 +91,7 @@ def merge_sums(left: CertifiedSums, right: CertifiedSums) -> CertifiedSums:
         left.wrong + right.wrong,
         left.certified_error + right.certified_error,
         left.certified + right.certified,
+        tuple(map(add, left.by, right.by)),
     )
 
 
@@ -97,7 +109,8 @@ def _of_block(
         rows = rows_of(tile)
         right = model.predict(rows) == codes[tile[TARGET.name]]
         weights = usable_weights(tile)
-        sums = merge_sums(sums, certified_sums(right, model.certified_eps(rows, formulation), eps, weights))
+        certified, by = model.certified(rows, formulation)
+        sums = merge_sums(sums, certified_sums(right, certified, eps, weights, by))
     return sums
 
 
@@ -118,7 +131,7 @@ def evaluate_robust(
 ) -> CertifiedSums:
     """The measures over a source whose targets stand for the classes `codes` of the model.
 
-    Certified by the brackets of `formulation`, see `RobustModel.certifying`; the fraction is of those certified at
+    Certified by what `formulation` knows, see `RobustModel.certifying`; the fraction is of those certified at
     `eps`, by default the one of training.
     """
     name = model.certifying(formulation)

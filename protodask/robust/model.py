@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import Column, Label, feature_names
 from protodask.errors import InputError
 from protodask.prototypes.tiles import Precision
-from protodask.robust.brackets import rows_of_terms
-from protodask.robust.certified import Tail, eps_of_kappa, largest_kappa
+from protodask.robust.certified import knowledge
 from protodask.robust.config import RobustConfig
-from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Formulation, certifying, named, unit_terms
+from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Formulation, certifying, named
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
@@ -112,27 +111,32 @@ class RobustModel:
         Otherwise than by `predict`, which goes by the middles: it bounds what not knowing the row does, not how well
         planes tell the classes apart. Planes without weights are certified at 0.
 
-        By the brackets of `formulation`, or of `certifying`. With more than two classes the bounds against each other
-        class add up.
+        The least of the bounds that follow from what `formulation`, or that of `certifying`, knows of a row: Chernoff's
+        and Chebyshev's, or for MC and S the one they stand for. With more than two classes the bounds against each
+        other class add up.
         """
+        return self.certified(rows, formulation)[0]
+
+    def certified(self, rows: UncertainRows, formulation: str | None = None) -> tuple[Floats, NDArray[np.int8]]:
+        """`certified_eps`, and by which of `certified.BOUNDS` (N,): of several planes, the one that leaves most."""
         predicted = self.predict(rows)
-        name = self.certifying(formulation)
-        tail: Tail = "chebyshev" if name == "MC" else "bernstein"
-        terms = unit_terms(rows, name)
+        known = knowledge(rows, self.certifying(formulation))
         # For the side that was predicted: on the plane itself, rounding may see a middle on the other one.
         if self.n_classes == 2:
             side = np.where(predicted == 1, 1.0, -1.0)
-            return eps_of_kappa(largest_kappa(terms, side, self.weights[0], float(self.intercept[0])), tail)
-        found = np.zeros(len(rows))
+            return known.least(side, self.weights[0], float(self.intercept[0]))
+        total, largest, by = np.zeros(len(rows)), np.full(len(rows), -1.0), np.zeros(len(rows), dtype=np.int8)
         for code in np.unique(predicted):
             own = np.flatnonzero(predicted == code)
-            some, side = rows_of_terms(terms, own), np.ones(len(own))
+            some, side = known.take(own), np.ones(len(own))
             for other in range(self.n_classes):
                 if other != code:
                     weights = self.weights[code] - self.weights[other]
-                    intercept = float(self.intercept[code] - self.intercept[other])
-                    found[own] += eps_of_kappa(largest_kappa(some, side, weights, intercept), tail)
-        return np.minimum(found, 1.0)
+                    eps, bound = some.least(side, weights, float(self.intercept[code] - self.intercept[other]))
+                    total[own] += eps
+                    by[own] = np.where(eps > largest[own], bound, by[own])
+                    largest[own] = np.maximum(largest[own], eps)
+        return np.minimum(total, 1.0), np.where(total < 1, by, 0).astype(np.int8)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the model to a Zarr store, whole or not at all."""

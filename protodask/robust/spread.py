@@ -34,6 +34,8 @@ arguments would be of use to the latter alone.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -152,19 +154,73 @@ def _excess(r: Floats, low: Floats, high: Floats, sigma: Floats) -> tuple[Floats
     """`t` and `max over m of h_m(t) - b t`, at the `t` that belongs to `r`."""
     y = _y(r)
     t = r + y
-    x = y / t
-    mean = np.clip((x + np.square(sigma)) / (1 + x), low, high)
+    mean = _mean_at(y / t, low, high, sigma)
+    return t, _two_points(mean, sigma).growth(t) - (high - mean) * t
+
+
+def _mean_at(x: Floats, low: Floats, high: Floats, sigma: Floats) -> Floats:
+    """The mean of the largest `h`, by the point at which the parabola touches."""
+    return np.clip((x + np.square(sigma)) / (1 + x), low, high)
+
+
+class TwoPoints(NamedTuple):
+    """Distributions of largest `E exp(t X)` for `t >= 0`: `p` at 1, and the rest `width` below it."""
+
+    width: Floats
+    p: Floats
+
+    def growth(self, t: Floats) -> Floats:
+        """`D`, what `h` is beyond `m t`."""
+        p, z = self.p, t * self.width
+        with np.errstate(divide="ignore"):
+            # The second form of the same does not overflow, the first does not cancel.
+            found = np.where(
+                z < 1, np.log1p(p * np.expm1(np.minimum(z, 1))) - p * z, (1 - p) * z + np.log(p + (1 - p) * np.exp(-z))
+            )
+        return np.maximum(found, 0.0)
+
+    def slope(self, t: Floats) -> Floats:
+        """The derivative of `D` by `t`."""
+        p, z = self.p, t * self.width
+        left = (1 - p) * np.exp(-z)
+        return self.width * p * np.divide(-np.expm1(-z) * (1 - p), p + left, out=np.zeros_like(z), where=p + left > 0)
+
+
+def _two_points(mean: Floats, sigma: Floats) -> TwoPoints:
     distance = 1 - mean
     variance = _variance(mean, sigma)
-    width = distance + variance / distance
-    p = variance / (distance * width)
-    z = t * width
-    with np.errstate(divide="ignore"):
-        # The second form of the same does not overflow, the first does not cancel.
-        growth = np.where(
-            z < 1, np.log1p(p * np.expm1(np.minimum(z, 1))) - p * z, (1 - p) * z + np.log(p + (1 - p) * np.exp(-z))
-        )
-    return t, np.maximum(growth, 0.0) - (high - mean) * t
+    with np.errstate(invalid="ignore", divide="ignore"):
+        width = distance + variance / distance
+        return TwoPoints(*(np.where(distance > 0, found, 0.0) for found in (width, variance / (distance * width))))
+
+
+def largest_growth(t: Floats, low: Floats, high: Floats, sigma: Floats) -> tuple[Floats, Floats]:
+    """`H(t) - b t` for `t >= 0`, the most that is possible of `log E exp(t X)` beyond the largest mean, and its slope.
+
+    For 1-d arrays of one length. `H` is the largest value over the means from `low` to `high`, and `b = high`.
+    """
+    mean = high.copy()
+    between = np.flatnonzero((low < high) & (high > np.square(sigma)) & (t > 1))
+    if len(between):
+        own = t[between]
+        r = own - _y(own)
+        for _ in range(NEWTON_STEPS):
+            y = _y(r)
+            r = np.maximum(r - (r + y - own) / (1 + _y_slope(r, y)), 0.0)
+        mean[between] = _mean_at(_y(r) / own, low[between], high[between], sigma[between])
+    points = _two_points(mean, sigma)
+    return points.growth(t) - (high - mean) * t, points.slope(t) - (high - mean)
+
+
+NEWTON_STEPS = 5
+"""From where they begin, four leave no more than rounding."""
+
+
+def _y_slope(r: Floats, y: Floats) -> Floats:
+    """The derivative of `y`."""
+    small = r < 0.05
+    far = np.where(small, 1.0, np.minimum(r, 700.0))
+    return np.where(small, -1 / 3 + r / 18, y * (2 / far - np.expm1(far) / (np.expm1(far) - far)))
 
 
 def _y(r: Floats) -> Floats:

@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 
 from protodask.engine import one_blas_thread
 from protodask.robust import RobustClassifier
-from protodask.robust.certified import Certificates, certify
+from protodask.robust.certified import Certificates, certify, knowledge
 from protodask.robust.formulations import FORMULATIONS, unit_terms
 from protodask.robust.uncertain_rows import UncertainRows
 
@@ -151,11 +151,11 @@ class Judge:
     readings: Floats | None
 
     def common(self, plane: Plane) -> Certificates:
-        """The better of two bounds, both of which hold."""
+        """The best of all bounds that hold, as a model takes it."""
         rows = self.samples.judged
         bernstein = certify(unit_terms(rows, "SBMV-I"), plane.weights, plane.intercept)
-        chebyshev = certify(unit_terms(rows, "MC"), plane.weights, plane.intercept, "chebyshev")
-        return Certificates(bernstein.side, bernstein.kappa, np.minimum(bernstein.eps, chebyshev.eps))
+        eps, _ = knowledge(rows, "SBMV-I").least(bernstein.side.astype(float), plane.weights, plane.intercept)
+        return Certificates(bernstein.side, bernstein.kappa, eps)
 
     def own(self, plane: Plane, method: str) -> Certificates:
         if method in KNOW_NO_SPREAD:

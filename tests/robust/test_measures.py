@@ -11,6 +11,7 @@ from support.errors import refused
 
 from protodask.data.format.schema import TARGET, WEIGHT, Column
 from protodask.engine import array_source, thread_engine
+from protodask.robust.certified import BOUNDS
 from protodask.robust.classifier_rows import RowsOfArrays
 from protodask.robust.config import RobustConfig
 from protodask.robust.measures import NOTHING, CertifiedSums, certified_sums, evaluate_robust, merge_sums
@@ -36,11 +37,13 @@ def test_certified_sums__of_weights_are_those_of_copies() -> None:
     copies = np.array([2, 0, 1, 3, 1])
     weighted = certified_sums(right, certified, 0.1, copies.astype(float))
     expected = certified_sums(np.repeat(right, copies), np.repeat(certified, copies), 0.1)
-    assert astuple(weighted)[1:] == pytest.approx(astuple(expected)[1:])
+    assert astuple(weighted)[1:-1] == pytest.approx(astuple(expected)[1:-1])
+    assert weighted.by == expected.by
     assert (weighted.count, expected.count) == (5, 7)
 
 
-SUMS = st.builds(CertifiedSums, st.integers(0, 9), *(st.integers(0, 1000).map(float) for _ in range(4)))
+NUMBERS = st.integers(0, 1000).map(float)
+SUMS = st.builds(CertifiedSums, st.integers(0, 9), *[NUMBERS] * 4, st.tuples(*[NUMBERS] * len(BOUNDS)))
 
 
 @given(SUMS, SUMS, SUMS)
@@ -82,10 +85,11 @@ def test_evaluate_robust__over_blocks_is_that_of_all_points(n_classes: int, weig
             model, array_source(arrays, 16), RowsOfArrays(None), np.arange(n_classes)[::-1], engine, eps=0.2
         )
     rows = UncertainRows(middle - half, middle + half, middle, middle)
-    expected = certified_sums(
-        model.predict(rows) == codes, model.certified_eps(rows), 0.2, weights if weighted else None
-    )
-    assert astuple(found) == pytest.approx(astuple(expected))
+    certified, by = model.certified(rows)
+    expected = certified_sums(model.predict(rows) == codes, certified, 0.2, weights if weighted else None, by)
+    assert astuple(found)[:-1] == pytest.approx(astuple(expected)[:-1])
+    assert found.by == pytest.approx(expected.by)
+    assert sum(found.by) == pytest.approx(found.certified)
     assert 0 < found.certified_fraction < 1
 
 

@@ -15,6 +15,7 @@ from protodask.pipeline.telling.result import Pairs, Piece, Result
 from protodask.pipeline.telling.wording import account_of_scores, count, shorten
 from protodask.places import mask
 from protodask.robust.bundle import Pass
+from protodask.robust.certified import BOUNDS
 from protodask.robust.measures import CertifiedSums
 from protodask.robust.model import RobustModel
 from protodask.robust.persistence import robust_fingerprint
@@ -109,12 +110,19 @@ class RobustEvaluated(Result):
                 ("nominal error", f"{sums.nominal_error:.6f}"),
                 ("expected certified error", f"{sums.expected_certified_error:.6f}"),
                 ("certified fraction", f"{sums.certified_fraction:.6f} at eps {self.eps:g}"),
-                ("certified by", what_is_known(self.formulation)),
+                ("certified from", what_is_known(self.formulation)),
+                ("certified by", ", ".join(self._by())),
             ]
         )
         if self.path is not None:
             yield ""
             yield f"The measures are in {shorten(self.path)}."
+
+    def _by(self) -> Iterator[str]:
+        total = sum(self.sums.by)
+        for bound, weight in zip(BOUNDS, self.sums.by, strict=True):
+            if weight:
+                yield f"{bound} ({weight / total:.0%})"
 
     def place(self) -> str | None:
         return account_of_scores(self.path, self.model, self.data)
@@ -135,6 +143,7 @@ class RobustEvaluated(Result):
             "certified_fraction": self.sums.certified_fraction,
             "eps": self.eps,
             "formulation": self.formulation,
+            "certified_by": dict(zip(BOUNDS[1:], self.sums.by[1:], strict=True)),
         }
 
 
