@@ -3,7 +3,7 @@
 `AUC = P(score of a positive > score of a negative) + P(equal) / 2`, each pair counting the product of its weights
 `s = weight / inclusion`; dropping rows of a class at a constant rate does not change it. Exact where the sorted scores
 fit into memory (`roc`), else from cells of neighbouring scores, cut finer in further passes (`rank_cells`). The
-interval is that of `auc_interval`.
+intervals are those of `auc_interval`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from protodask.engine import Block, Engine, EngineLike, Reduction, Source, ident
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import (
     ClassTotals,
+    area_interval,
     class_totals,
+    delong_deviation,
     half_width,
     merge_totals,
     widened,
@@ -28,6 +30,7 @@ from protodask.evaluation.given_rows import check_rows, require, source_of, usab
 from protodask.evaluation.interval import Interval, check_confidence, is_share
 from protodask.evaluation.rank_cells import (
     SUM_BYTES,
+    Cells,
     Grid,
     GridSums,
     area_of_cells,
@@ -56,7 +59,8 @@ FIRST_BINS = 2**16
 
 @dataclass(frozen=True)
 class AucResult(Interval):
-    """The area under the ROC curve; `low` and `high` are the ends of its deviation interval, within 0 and 1.
+    """The area under the ROC curve; `low` and `high` are the ends of DeLong's interval, or where there is none of the
+    deviation interval (see `auc_interval`), within 0 and 1.
 
     Where one class only occurs there is no pair to compare: these and `half_width` are nan.
     """
@@ -70,6 +74,11 @@ class AucResult(Interval):
     """Rows of positive weight."""
     passes: int
     """Over the rows."""
+
+    @property
+    def deviation(self) -> Interval:
+        """The interval that holds whatever the distribution."""
+        return widened(self.value, self.half_width, self.error_bound)
 
 
 @dataclass(frozen=True)
@@ -120,8 +129,9 @@ def auc(
     fifth of the limit at most: how many cells fit into it, and so the value within its bound, depends on the limit and
     on the number of threads.
 
-    The interval covers the area of the distribution that the rows are drawn from, with a probability of at least
-    `confidence`; where weights vary within a class, only with many rows (see `auc_interval`).
+    The interval from `low` to `high` covers the area of the distribution that the rows are drawn from with about the
+    probability `confidence`, `deviation` with at least that; where weights vary within a class, both are that of the
+    deviation, which then needs many rows (see `auc_interval`).
     """
     if not (most_error == 0 or is_share(most_error)):
         raise InputError(
@@ -135,19 +145,21 @@ def auc(
             exact = opened.reduce(source, SORTED, label="auc")
             totals = _check_totals(exact.totals)
             value, error, passes = area(exact.runs), 0.0, 1
+            ordered: Runs | Cells = exact.runs
         else:
-            totals, value, error, passes = _area_in_passes(opened, source, most_error)
+            totals, ordered, passes = _cells_in_passes(opened, source, most_error)
+            value, error = area_of_cells(ordered)
         if source is not score:
             opened.forget(source)
     negatives, positives = totals.rows.tolist()
-    half = half_width(totals, confidence)
-    interval = widened(value, half, error)
+    deviation = delong_deviation(value, ordered.positive, ordered.negative, totals)
+    interval = area_interval(value, deviation, totals, error, confidence)
     return AucResult(
         value=value,
         low=interval.low,
         high=interval.high,
         error_bound=error,
-        half_width=half,
+        half_width=half_width(totals, confidence),
         positives=positives,
         negatives=negatives,
         passes=passes,
@@ -167,8 +179,8 @@ def _check_totals(totals: ClassTotals) -> ClassTotals:
     return totals
 
 
-def _area_in_passes(engine: Engine, source: Source, most_error: float) -> tuple[ClassTotals, float, float, int]:
-    """Totals, area, bound on its error, and the number of passes."""
+def _cells_in_passes(engine: Engine, source: Source, most_error: float) -> tuple[ClassTotals, Cells, int]:
+    """Totals, cells of neighbouring scores, and the number of passes."""
     first_bins = min(FIRST_BINS, affordable_bins(engine, source, BIN_BYTES + 2 * 8))
     part = engine.reduce(source, BINNED, first_bins, label="auc")
     totals = _check_totals(part.totals)
@@ -177,8 +189,7 @@ def _area_in_passes(engine: Engine, source: Source, most_error: float) -> tuple[
     while passes < MOST_PASSES and (grid := cut_cells(cells, most_error, most, MOST_PASSES - passes)) is not None:
         sums = engine.reduce(source, GRID_SUMS, engine.share(grid), label="auc")
         cells, passes = refine_cells(cells, grid, sums), passes + 1
-    value, error = area_of_cells(cells)
-    return totals, value, error, passes
+    return totals, cells, passes
 
 
 def read_labelled(block: Block) -> Labelled:

@@ -1,5 +1,14 @@
 """How far the area under the ROC curve of some rows may be from that of the distribution they are drawn from.
 
+Two answers. *DeLong's* interval takes the variance from the rows: with `P_i` the share of negatives below a positive
+`i`, ties counting half, and `Q_j` that of positives above a negative `j`,
+
+    Var(AUC_e)  =  sum_i (P_i - AUC_e)^2 / (n+ (n+ - 1))  +  sum_j (Q_j - AUC_e)^2 / (n- (n- - 1)),
+
+and is `AUC_e -+ z sd` on the scale of `log(AUC / (1 - AUC))`, where it is nearly normal. It needs weights that are
+constant within each class, and rows of both classes that are not all told apart.
+
+The *deviation* interval holds whatever the distribution, is two to three times as wide, and is there for all rows.
 Given the labels, with `n+` and `n-` rows of weight 1, another score of one positive changes the AUC by at most
 `1 / n+`, and of one negative by `1 / n-`, so that (McDiarmid), with `rho = n+ / n`,
 
@@ -28,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.evaluation.interval import Interval, check_confidence
+from protodask.evaluation.interval import Interval, check_confidence, normal_quantile
 from protodask.evaluation.score_bins import Floats, Integers
 
 ROUNDING = 1e-10
@@ -77,6 +86,35 @@ def half_width(totals: ClassTotals, confidence: float = 0.95) -> float:
     spread = np.sqrt(np.where(varies, effective - rows, 0.0))
     deviation = np.minimum(np.sqrt(rows) / 2 + spread, np.sqrt(np.maximum(effective, rows)))
     return math.sqrt(2 * math.log(2 / (1 - confidence)) * float(np.square(deviation).sum()))
+
+
+def delong_deviation(value: float, positive: Floats, negative: Floats, totals: ClassTotals) -> float:
+    """The standard deviation of an area by DeLong, from the weights of both classes at ascending scores; nan where it
+    needs more than is known.
+    """
+    if (totals.rows < LEAST_ROWS).any() or not (totals.squares >= LEAST_SQUARES).all() or not np.isfinite(value):
+        return math.nan
+    effective = totals.squares / totals.weight / totals.weight
+    if (effective > (1 + ROUNDING) / totals.rows).any():
+        return math.nan
+    own, other = positive / positive.sum(), negative / negative.sum()
+    below, above = np.cumsum(other) - other / 2, 1 - np.cumsum(own) + own / 2
+    spread = (float(np.sum(own * np.square(below - value))), float(np.sum(other * np.square(above - value))))
+    return math.sqrt(spread[0] / (totals.rows[1] - 1) + spread[1] / (totals.rows[0] - 1))
+
+
+LEAST_ROWS = 2
+"""Of each class, to see how they differ."""
+
+
+def area_interval(value: float, deviation: float, totals: ClassTotals, error: float, confidence: float) -> Interval:
+    """DeLong's interval of an area known up to an error; the deviation interval where there is none."""
+    if not deviation > 0 or not 0 < value < 1:
+        return widened(value, half_width(totals, confidence), error)
+    reach = normal_quantile(confidence) * deviation / (value * (1 - value))
+    middle = math.log(value / (1 - value))
+    low, high = (1 / (1 + math.exp(-min(max(end, -700.0), 700.0))) for end in (middle - reach, middle + reach))
+    return Interval(value, max(0.0, low - error), min(1.0, high + error))
 
 
 def widened(value: float, half: float, error: float) -> Interval:

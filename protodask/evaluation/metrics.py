@@ -18,7 +18,7 @@ from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
-from protodask.evaluation.auc_interval import ClassTotals, half_width, widened
+from protodask.evaluation.auc_interval import ClassTotals, area_interval
 from protodask.evaluation.given_rows import check_rows, source_of
 from protodask.evaluation.outcomes import (
     PROBABILITY,
@@ -33,6 +33,9 @@ from protodask.evaluation.outcomes import (
 from protodask.evaluation.roc import Areas, Curves, collect_curves, curve_bins, finish_areas, merge_curves
 
 Average = Literal["macro", "weighted"]
+
+CONFIDENCE = 0.95
+"""Of the interval of a ROC AUC."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Scores:
     roc_auc_error: float | None
     """How far either may be from the exact one: 0 unless there were too many scores to keep them all."""
     roc_auc_interval: tuple[float, float] | None
-    """Low and high end of its 95 per cent deviation interval (`auc_interval`); of two classes that both occur."""
+    """Low and high end of its 95 per cent interval (`auc_interval`); of two classes that both occur."""
     confusion: Floats
     """Weight by true class and predicted class (K, K)."""
 
@@ -93,7 +96,7 @@ def merge_evaluations(left: EvaluationPartial, right: EvaluationPartial) -> Eval
 def finish_evaluation(partial: EvaluationPartial) -> Scores:
     """The metrics of all rows."""
     sums = check_outcomes(partial.sums)
-    areas = None if partial.curves is None else finish_areas(partial.curves)
+    areas = None if partial.curves is None else finish_areas(partial.curves, sums.classes)
     return Scores(
         rows=sums.rows,
         weight=sums.weight,
@@ -112,7 +115,7 @@ def finish_evaluation(partial: EvaluationPartial) -> Scores:
 def _interval(areas: Areas, classes: ClassTotals) -> tuple[float, float] | None:
     if len(classes.rows) != 2 or not classes.rows.all():
         return None
-    interval = widened(areas.macro, half_width(classes), areas.error_bound)
+    interval = area_interval(areas.macro, areas.deviation, classes, areas.error_bound, CONFIDENCE)
     return interval.low, interval.high
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Engine, Source
+from protodask.evaluation.auc_interval import ClassTotals, delong_deviation
 from protodask.evaluation.outcomes import Floats, Outcomes
-from protodask.evaluation.rank_cells import area_of_cells, bin_rows, cells_of_bins
+from protodask.evaluation.rank_cells import Cells, area_of_cells, bin_rows, cells_of_bins
 from protodask.evaluation.score_bins import BIN_BYTES, ScoreBins, affordable_bins, merge_within
 
 RUN_BYTES = 24
@@ -69,6 +70,8 @@ class Areas:
     """Weight of the rows of each of these classes."""
     error: Floats
     """How far each area may be from the exact one."""
+    deviation: float = math.nan
+    """Of the area of two classes by DeLong; nan if there is none."""
 
     @property
     def macro(self) -> float:
@@ -169,16 +172,18 @@ def _scaled(weight: Floats, total: float) -> Floats:
     return np.ldexp(weight, -math.frexp(total)[1]) if math.isfinite(total) else weight
 
 
-def finish_areas(curves: Curves) -> Areas:
-    """The areas under merged curves."""
+def finish_areas(curves: Curves, classes: ClassTotals | None = None) -> Areas:
+    """The areas under merged curves; for their deviation, the totals of the classes (K,)."""
     if isinstance(curves, BinnedCurves):
-        found = [area_of_cells(cells_of_bins(bins)) for bins in curves.bins]
-        prevalence = [bins.sums[:, 0].sum() for bins in curves.bins]
+        cells = [cells_of_bins(bins) for bins in curves.bins]
+        ordered, found = list[Cells | Runs](cells), [area_of_cells(one) for one in cells]
     else:
-        found = [(area(runs), 0.0) for runs in curves]
-        prevalence = [runs.positive.sum() for runs in curves]
+        ordered, found = list[Cells | Runs](curves), [(area(runs), 0.0) for runs in curves]
     value, error = np.array(found).T
-    return Areas(value, np.array(prevalence), error)
+    deviation = math.nan
+    if len(ordered) == 1 and classes is not None:
+        deviation = delong_deviation(value[0], ordered[0].positive, ordered[0].negative, classes)
+    return Areas(value, np.array([one.positive.sum() for one in ordered]), error, deviation)
 
 
 def curve_bytes(n_rows: int, n_classes: int) -> int:

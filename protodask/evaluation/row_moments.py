@@ -109,16 +109,3 @@ def mean_of_shares(shares: list[Estimate]) -> Estimate:
         return Estimate(value)
     low, high = (math.sqrt(math.fsum(gap * gap for gap in gaps)) / len(ends) for gaps in (below, above))
     return Estimate(value, max(0.0, value - low), min(1.0, value + high))
-
-
-def area_interval(area: float, positive: float, negative: float) -> Estimate:
-    """An area under a ROC curve with the interval of Hanley and McNeil, by effective rows of either class.
-
-    `Var = (A (1 - A) + (n_p - 1)(A / (2 - A) - A^2) + (n_n - 1)(2 A^2 / (1 + A) - A^2)) / (n_p n_n)`.
-    """
-    if math.isnan(area) or positive <= 1 or negative <= 1:
-        return Estimate(area)
-    two_positive, two_negative = area / (2 - area) - area**2, 2 * area**2 / (1 + area) - area**2
-    variance = area * (1 - area) + (positive - 1) * two_positive + (negative - 1) * two_negative
-    reach = NORMAL_QUANTILE * math.sqrt(max(variance, 0.0) / (positive * negative))
-    return Estimate(area, max(0.0, area - reach), min(1.0, area + reach))

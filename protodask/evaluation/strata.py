@@ -29,7 +29,7 @@ class Strata:
     """What a part is called: "class" or "value"."""
     name: str
     """Of the column."""
-    labels: tuple[Label, ...]
+    labels: tuple[Label | float, ...]
     column: Column | None = None
     """None where it is the target."""
     first: int = 0
@@ -52,7 +52,7 @@ class Strata:
         return found
 
     @property
-    def named(self) -> tuple[Label, ...]:
+    def named(self) -> tuple[Label | float, ...]:
         """Those of the parts that can be named."""
         return self.labels if self.column is None else self.labels[:-1]
 
@@ -62,7 +62,8 @@ class Strata:
             return [self.labels.index(float(value)) for value in given]
         labels = np.empty(len(given), dtype=object)
         labels[:] = list(given)
-        found: list[int] = label_codes(labels, self.named).tolist()
+        known = [label for label in self.named if not isinstance(label, float)]
+        found: list[int] = label_codes(labels, known).tolist()
         return found
 
     @property
@@ -85,7 +86,9 @@ def of_values(dataset: Dataset, name: str, named: Iterable[Any]) -> Strata:
     first = 0
     for column in dataset.columns:
         if column.name == name:
-            labels = column.categories if column.kind != "numeric" else _numbers(name, named)
+            labels: tuple[Label | float, ...] = column.categories
+            if column.kind == "numeric":
+                labels = _numbers(name, named)
             return Strata("value", name, (*labels, OTHERS), column, first)
         first += len(column.feature_names)
     known = some([column.name for column in dataset.columns])

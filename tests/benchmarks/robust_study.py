@@ -312,9 +312,8 @@ def show_certificates(rows: int, epsilons: Sequence[float]) -> list[CertifiedSha
         best, _ = knowledge(known, "SMV-I").least(bracket.side.astype(float), weights, 0.0)
         above = int((best > np.minimum(bracket.eps, chebyshev) * (1 + 1e-9)).sum())
         for eps in epsilons:
-            one = CertifiedShares(
-                features, eps, *(float((bound <= eps).mean()) for bound in (bracket.eps, chebyshev, best)), above
-            )
+            shares = [float((bound <= eps).mean()) for bound in (bracket.eps, chebyshev, best)]
+            one = CertifiedShares(features, eps, shares[0], shares[1], shares[2], above)
             table.row(features, eps, per_cent(one.bracket), per_cent(one.chebyshev), per_cent(one.best), above)
             found.append(one)
     return found

@@ -15,6 +15,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from reference.delong import delong
 from sklearn.metrics import roc_auc_score
 from support.errors import refused
 
@@ -166,8 +167,13 @@ def test_auc__ends_with_the_bound_it_has() -> None:
     assert found.passes == MOST_PASSES
     assert abs(found.value - roc_auc_score(rows[1], rows[0])) <= found.error_bound
     assert 0 < found.error_bound < 0.01
-    assert found.low == pytest.approx(found.value - found.half_width - found.error_bound)
-    assert found.high == pytest.approx(found.value + found.half_width + found.error_bound)
+    around = found.deviation
+    assert around.low == pytest.approx(found.value - found.half_width - found.error_bound)
+    assert around.high == pytest.approx(found.value + found.half_width + found.error_bound)
+    wanted = delong(rows[0].astype(float), rows[1] == 1)
+    assert wanted is not None
+    assert abs(found.low - wanted[0] + found.error_bound) < 2 * found.error_bound
+    assert abs(found.high - wanted[1] - found.error_bound) < 2 * found.error_bound
 
 
 class CountingScheduler(ThreadScheduler):
@@ -261,7 +267,9 @@ def test_auc__is_an_interval_around_its_value() -> None:
     rho = label.mean()
     half = math.sqrt(math.log(2 / 0.1) / (2 * rho * (1 - rho) * 1000))
     assert found.half_width == pytest.approx(half, rel=1e-12)
-    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half))
+    around = found.deviation
+    assert (around.low, around.high) == pytest.approx((found.value - half, found.value + half))
+    assert (found.low, found.high) == pytest.approx(delong(score.astype(float), label == 1, 0.9))
     few = auc([0.1, 0.9], [0, 1])
     assert (few.value, few.low, few.high) == (1.0, 0.0, 1.0)
 
@@ -273,6 +281,8 @@ def test_auc__constant_rates_within_classes_leave_value_and_interval_alone() -> 
     assert weighted.half_width == pytest.approx(plain.half_width, rel=1e-12)
     varying = auc(score, label, inclusion=np.where(score < 0.5, 0.7, 0.01))
     assert varying.half_width > 2 * plain.half_width
+    assert (weighted.low, weighted.high) == pytest.approx((plain.low, plain.high), rel=1e-12)
+    assert (varying.low, varying.high) == (varying.deviation.low, varying.deviation.high)
 
 
 def test_auc__rows_without_weight_do_not_count() -> None:

@@ -1,4 +1,4 @@
-"""The deviation interval of the AUC: its formula, and how often it covers the truth."""
+"""The intervals of the AUC: their formulas, and how often they cover the truth."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from support.errors import refused
 
+from protodask.evaluation import auc
 from protodask.evaluation.auc_interval import ClassTotals, class_totals, half_width, merge_totals, widened
 
 Floats = NDArray[np.float64]
@@ -147,3 +148,24 @@ def test_half_width__does_not_know_where_squares_of_weights_vanish() -> None:
     positive = np.arange(50) < 20
     weight = np.where(np.arange(50) % 5 == 0, 1.0, 0.01)
     assert half_width(class_totals(positive, weight)) < half_width(class_totals(positive, weight * 1e-200)) == math.inf
+
+
+@pytest.mark.parametrize(("positives", "negatives", "shift"), [(15, 200, 1.0), (40, 40, 2.0), (300, 300, 0.5)])
+def test_area_interval__covers_about_as_often_as_it_says(positives: int, negatives: int, shift: float) -> None:
+    true = float(norm.cdf(shift / math.sqrt(2)))
+    random = np.random.default_rng(positives)
+    label = np.arange(positives + negatives) < positives
+    covered, narrower = 0, []
+    for _ in range(1000):
+        found = auc(random.normal(size=len(label)) + shift * label, label)
+        covered += found.low <= true <= found.high
+        narrower.append(found.half_width / (found.high - found.low) * 2)
+    assert 930 <= covered <= 975
+    assert np.median(narrower) > 1.5
+
+
+def test_area_interval__of_what_is_told_apart_is_that_of_the_deviation() -> None:
+    found = auc(np.arange(20.0), np.arange(20) >= 10)
+    assert found.value == 1
+    assert (found.low, found.high) == (found.deviation.low, 1.0)
+    assert 0 < found.low < 0.5

@@ -13,6 +13,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from reference.delong import delong
 from sklearn import metrics as oracle
 from support.errors import refused
 
@@ -117,16 +118,22 @@ def expected_scores(sample: Sample) -> dict[str, Any]:
         "roc_auc": macro,
         "roc_auc_weighted": weighted,
         "roc_auc_error": 0.0,
-        **deviation(float(macro), target, weight, sample.n_classes),
+        **interval(float(macro), probability, target, weight, sample.n_classes),
         "confusion": oracle.confusion_matrix(target, predicted, labels=classes, sample_weight=weight),
     }
 
 
-def deviation(area: float, target: NDArray[Any], weight: Floats, n_classes: int) -> dict[str, list[float]]:
-    """The interval of the AUC: the theorem's where weights do not vary in a class, wider where they do."""
+def interval(
+    area: float, probability: Floats, target: NDArray[Any], weight: Floats, n_classes: int
+) -> dict[str, list[float]]:
+    """The interval of the AUC: DeLong's, or where weights vary in a class or it has no width, that of the theorem."""
     own = [weight[target == k] for k in range(2)]
     if n_classes > 2 or min(len(of_class) for of_class in own) == 0:
         return {}
+    if all(of_class.max() == of_class.min() for of_class in own):
+        found = delong(probability[:, 1], target == 1)
+        if found is not None:
+            return {"roc_auc_interval": list(found)}
     variance = 0.0
     for of_class in own:
         n, m = len(of_class), of_class.sum() ** 2 / np.square(of_class).sum()

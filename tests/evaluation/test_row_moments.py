@@ -8,7 +8,6 @@ from scipy.stats import binomtest
 
 from protodask.evaluation.row_moments import (
     Estimate,
-    area_interval,
     effective_rows,
     mean_interval,
     mean_of_shares,
@@ -83,29 +82,3 @@ def test_mean_of_shares__of_one_is_its_own_interval_and_of_many_is_narrower() ->
     assert (alone.low, alone.high) == pytest.approx((one.low, one.high))
     assert 0.75 - four.low == pytest.approx((0.75 - alone.low) / 2)
     assert mean_of_shares([one, Estimate(0.5)]).low is None
-
-
-def test_area_interval__covers_the_area_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(2)
-    area = 0.760249938906523  # of normal scores one standard deviation apart: Phi(1 / sqrt 2)
-    hits = 0
-    for _ in range(400):
-        positive, negative = rng.normal(1, 1, 80), rng.normal(0, 1, 120)
-        found = area_interval(float(np.mean(positive[:, None] > negative)), 80, 120)
-        assert found.low is not None
-        assert found.high is not None
-        hits += found.low <= area <= found.high
-    assert hits / 400 >= 0.92
-    assert area_interval(0.9, 1, 50).low is None
-    assert math.isnan(area_interval(math.nan, 5, 5).value)
-
-
-@pytest.mark.parametrize(("n_positive", "n_negative"), [(8, 120), (120, 8)])
-def test_area_interval__of_exponential_scores_has_their_standard_error(n_positive: int, n_negative: int) -> None:
-    """The formula is exact for them: of means 9 and 1, the area is 0.9."""
-    rng = np.random.default_rng(3)
-    positive = rng.exponential(9, (2000, n_positive, 1))
-    areas = (positive > rng.exponential(1, (2000, 1, n_negative))).mean(axis=(1, 2))
-    found = area_interval(0.9, n_positive, n_negative)
-    assert found.low is not None
-    assert (0.9 - found.low) / 1.959963984540054 == pytest.approx(areas.std(), rel=0.08)

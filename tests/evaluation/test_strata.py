@@ -114,7 +114,7 @@ def test_strata__what_is_left_is_a_part(log: Dataset, frame: pd.DataFrame) -> No
     strata = of_values(log, "reward", ["0", 2.0, 0])
     assert strata.labels == (0.0, 2.0, OTHERS)
     codes = np.concatenate([strata.codes(log.read(number)) for number in range(log.layout.n_blocks)])
-    np.testing.assert_array_equal(codes, frame.reward.map({0.0: 0, 2.0: 1}).fillna(2))
+    np.testing.assert_array_equal(codes, np.select([frame.reward == 0, frame.reward == 2], [0, 1], 2))
 
 
 def test_strata__what_is_missing_is_of_no_category(tmp_path: Path) -> None:

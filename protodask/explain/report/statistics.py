@@ -15,13 +15,12 @@ from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, ro
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations
-from protodask.evaluation.metrics import EvaluationPartial, evaluation_partial, merge_evaluations
+from protodask.evaluation.metrics import EvaluationPartial, evaluation_partial, finish_evaluation, merge_evaluations
 from protodask.evaluation.outcomes import PROBABILITY, OutcomeSums, read_outcomes
-from protodask.evaluation.roc import Areas, curve_bytes, finish_areas
+from protodask.evaluation.roc import curve_bytes
 from protodask.evaluation.row_moments import (
     Estimate,
     Moments,
-    area_interval,
     effective_rows,
     mean_interval,
     mean_of_shares,
@@ -59,8 +58,6 @@ class RowStatistics:
 
     evaluation: EvaluationPartial
     moments: Moments
-    class_squares: Floats
-    """`sum s^2` in each class (K,)."""
     calibration: CalibrationSums
     errors: WorstErrors
     profile: Profile
@@ -90,7 +87,6 @@ def rows_statistics(
     return RowStatistics(
         evaluation_partial(outcomes, roc_auc),
         moments(figures, outcomes.weight),
-        np.bincount(outcomes.target, weights=np.square(outcomes.weight), minlength=model.n_classes).astype(np.float64),
         calibration_sums(outcomes, CALIBRATION_BINS),
         WorstErrors(
             own[worst], block.start + kept[worst], outcomes.target[worst].astype(np.int64), features[kept[worst]]
@@ -130,7 +126,6 @@ class MergeStatistics:
         return RowStatistics(
             merge_evaluations(left.evaluation, right.evaluation),
             merge_moments(left.moments, right.moments),
-            left.class_squares + right.class_squares,
             merge_calibrations(left.calibration, right.calibration),
             _merge_errors(left.errors, right.errors),
             merge_profiles(self.most, left.profile, right.profile),
@@ -193,7 +188,7 @@ def assess(found: RowStatistics, marginals: Floats) -> Quality:
     sums, class_weight = found.sums, found.sums.confusion.sum(axis=1)
     rows = effective_rows(found.moments.weight, found.moments.weight_squares)
     by_class = [
-        share_interval(float(sums.confusion[k, k] / weight), effective_rows(weight, float(found.class_squares[k])))
+        share_interval(float(sums.confusion[k, k] / weight), effective_rows(weight, float(sums.classes.squares[k])))
         if weight > 0
         else None
         for k, weight in enumerate(class_weight.tolist())
@@ -229,15 +224,14 @@ def assess(found: RowStatistics, marginals: Floats) -> Quality:
 
 def _area(found: RowStatistics) -> Metric:
     name = "ROC AUC"
-    if found.evaluation.curves is None:
+    scores = finish_evaluation(found.evaluation)
+    if scores.roc_auc is None:
         reason = "left out: keeping every score needs more memory than the limit allows"
         return Metric(name, Estimate(math.nan), None, True, reason)
-    areas: Areas = finish_areas(found.evaluation.curves)
-    if math.isnan(areas.macro):
+    area, ends = scores.roc_auc, scores.roc_auc_interval
+    if math.isnan(area):
         return Metric(name, Estimate(math.nan), None, True, "not defined: the rows are all of one class")
-    if len(found.class_squares) > 2:
+    if ends is None:
         method = "mean over classes against the rest; no interval, as the classes share their rows"
-        return Metric(name, Estimate(areas.macro), 0.5, True, method)
-    weight = found.sums.confusion.sum(axis=1)
-    negative, positive = (effective_rows(float(weight[k]), float(found.class_squares[k])) for k in (0, 1))
-    return Metric(name, area_interval(areas.macro, positive, negative), 0.5, True, "interval of Hanley and McNeil")
+        return Metric(name, Estimate(area), 0.5, True, method)
+    return Metric(name, Estimate(area, *ends), 0.5, True, "interval of DeLong, or where there is none a bound")

@@ -104,7 +104,7 @@ class DatasetSplit(Result):
 class DrawnPart:
     """The rows of a class, or of a value of a column."""
 
-    label: Label
+    label: Label | float
     rows: int
     rate: float
     """Probability of keeping a row."""

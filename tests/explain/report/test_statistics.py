@@ -93,7 +93,7 @@ def test_row_statistics__do_not_depend_on_the_block_size(
     np.testing.assert_array_equal(found.errors.features, wanted.errors.features)
     np.testing.assert_array_equal(found.profile.sample.rows, wanted.profile.sample.rows)
     np.testing.assert_allclose(found.sums.confusion, wanted.sums.confusion)
-    np.testing.assert_allclose(found.class_squares, wanted.class_squares)
+    np.testing.assert_allclose(found.sums.classes.squares, wanted.sums.classes.squares)
     np.testing.assert_allclose(found.calibration.predicted, wanted.calibration.predicted)
     for metric, other in zip(
         assess(found, model.marginals).metrics, assess(wanted, model.marginals).metrics, strict=True
