@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, require_models, warn_of_failures
 from protodask.budget.extraction import Clock, Extracted, Extractor, check_extractors, extract
-from protodask.budget.greedy import TradeOff, make_greedy
+from protodask.budget.greedy import TradeOff, explore_greedily, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_building import index_exploration, warn_of_assumption
@@ -42,8 +42,8 @@ from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
 
-Method = Literal["index", "greedy", "greedy-accuracy", "greedy-cost"]
-METHODS: tuple[Method, ...] = ("index", "greedy", "greedy-accuracy", "greedy-cost")
+Method = Literal["index", "greedy-index", "greedy", "greedy-accuracy", "greedy-cost"]
+METHODS: tuple[Method, ...] = get_args(Method)
 
 DEFAULT_CANDIDATES = 200
 """Of the default estimator: enough to tell sets of features apart, and a fit of some thousand rows takes a second."""
@@ -64,15 +64,16 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     estimator
         Any scikit-learn classifier with `predict_proba`; None is a `PrototypeSetClassifier` with 200 candidates.
     method
-        "index" looks up the best of all sets within `alpha`; "greedy" follows sequences of features, and
-        "greedy-accuracy" and "greedy-cost" the one that looks at accuracy or at cost only.
+        "index" looks up the best of all sets within `alpha`, "greedy-index" the best of those that greedy sequences
+        come by; "greedy" follows these sequences, and "greedy-accuracy" and "greedy-cost" the one that looks at
+        accuracy or at cost only.
     alpha, monotone_error
         Of "index": how much accuracy may be given up for fewer fits, and by how much features may lower accuracy.
     diminishing_returns
         Of "index": whether features add less to a set the larger it is, which saves fits; see
         `protodask.budget.build_index`.
     trade_offs
-        Of "greedy": accuracy per second, see `protodask.budget.build_greedy`; None chooses them.
+        Of "greedy" and "greedy-index": accuracy per second, see `protodask.budget.build_greedy`; None chooses them.
     costs
         What features cost, if it is known: `MeasuredCosts`, or coefficients by size, constant first, as an array
         (features, degree + 1) or by name. None measures it while the features of X are computed.
@@ -353,6 +354,9 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _expand(
         self, expand: Expand, curves: CostCurves, names: tuple[str, ...], median: float
     ) -> BudgetIndex | GreedyIndex:
+        if self.method == "greedy-index":
+            found = explore_greedily(curves, expand, self.trade_offs, size=median, most_fits=self.most_fits)
+            return index_exploration(curves, found, names)
         if self.method != "index":
             own: dict[str, Sequence[TradeOff]] = {"greedy-accuracy": ["accuracy"], "greedy-cost": ["cost"]}
             return make_greedy(

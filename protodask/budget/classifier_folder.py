@@ -108,7 +108,7 @@ def load_budgeted(
     if method is None:
         fields.damaged("the method is unknown")
     index: BudgetIndex | GreedyIndex
-    index = (load_index if method == "index" else load_greedy)(os.path.join(where, INDEX_FILE))
+    index = (load_index if method in ("index", "greedy-index") else load_greedy)(os.path.join(where, INDEX_FILE))
     if index.feature_names != names:
         fields.damaged("the features are not those of the index")
     classes = fields.labels("classes")

@@ -12,8 +12,9 @@ from protodask.budget.column_accuracy import column_expander, fit_shape
 from protodask.budget.column_models import ModelsProgress, fit_sets
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
+from protodask.budget.greedy import explore_greedily, middle_of
 from protodask.budget.index import BudgetIndex
-from protodask.budget.index_building import index_exploration, warn_of_assumption
+from protodask.budget.index_building import Search, index_exploration, search_of, warn_of_assumption
 from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress, explore
 from protodask.budget.recorded import recorded
 from protodask.data.format.dataset import Dataset
@@ -59,6 +60,7 @@ class BudgetSettings:
     n_folds: int = 5
     most_fits: int | None = None
     diminishing_returns: bool = False
+    search: Search | None = None
 
 
 def build_column_budget(
@@ -75,6 +77,7 @@ def build_column_budget(
     listen: BudgetListener | None = None,
     without: Sequence[str] = (),
     diminishing_returns: bool = False,
+    search: Search | None = None,
 ) -> ColumnBudget:
     """Cross-validate the classifier on sets of features, and index those that are the best within some budget.
 
@@ -82,14 +85,15 @@ def build_column_budget(
     its cost, a polynomial of the size of an item, constant first; items have the smallest and the largest of `sizes`.
     Columns are left out by naming them in `without`. A choice is at most `alpha` less accurate than the best set within
     the budget, where adding features lowers accuracy by no more than `monotone_error`; with `most_fits` sets expanded
-    at most, `guarantee` of the index says how close it came, and `explore` tells of `diminishing_returns`. What
-    contradicts the assumption is a `MonotonicityWarning`, sets that cannot be fitted are a `FailedExpansionWarning`.
+    at most, `guarantee` of the index says how close it came, and `build_index` tells of `diminishing_returns` and
+    `search`. What contradicts the assumption is a `MonotonicityWarning`, sets that cannot be fitted are a
+    `FailedExpansionWarning`.
 
     Each set costs `folds` fits with `config`, several of them at once, and rows of one group stay in one fold. With
     `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,
     sizes, `alpha` or `most_fits` uses it again.
     """
-    settings = BudgetSettings(alpha, monotone_error, folds, most_fits, diminishing_returns)
+    settings = BudgetSettings(alpha, monotone_error, folds, most_fits, diminishing_returns, search)
     chosen = feature_columns(data.columns, features, sizes, without)
     with budgeted(data, chosen, config, settings, run_dir, engine, listen) as found:
         index = found.budget.index
@@ -123,11 +127,12 @@ def budgeted(
 
     Without `keep`, that goes when the body is done; if the body fails it stays in any case.
     """
-    if features.n_features > MOST_FEATURES:  # said before a row is read
+    search = search_of(settings.search, features.n_features)
+    if search == "all" and features.n_features > MOST_FEATURES:  # said before a row is read
         raise InputError(
             "over-limit",
             f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
-            "Let columns that are computed together be one feature, or leave some out.",
+            "Search greedily, let columns that are computed together be one feature, or leave some out.",
         )
     fits = (FitConfig() if config is None else config).for_rows(data.n_rows)
     if fits.weighted:
@@ -149,16 +154,22 @@ def budgeted(
             column_expander(data, features, fits, settings.n_folds, opened, rows, folder) as fresh,
             recorded(fresh, os.path.join(folder, EXPANSIONS), record) as expand,
         ):
-            exploration = explore(
-                features.n_features,
-                expand,
-                costs=features.curves,
-                alpha=settings.alpha,
-                monotone_error=settings.monotone_error,
-                diminishing_returns=settings.diminishing_returns,
-                most_fits=settings.most_fits,
-                listen=listen,
-            )
+            if search == "greedy":
+                size = middle_of(features.curves)
+                exploration = explore_greedily(
+                    features.curves, expand, size=size, most_fits=settings.most_fits, listen=listen
+                )
+            else:
+                exploration = explore(
+                    features.n_features,
+                    expand,
+                    costs=features.curves,
+                    alpha=settings.alpha,
+                    monotone_error=settings.monotone_error,
+                    diminishing_returns=settings.diminishing_returns,
+                    most_fits=settings.most_fits,
+                    listen=listen,
+                )
             budget = _with_models(data, features, fits, exploration, opened, rows, folder, listen)
             if directory is not None:
                 directory.finish([])

@@ -22,6 +22,7 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models, warn_of_failures
 from protodask.budget.greedy_index import GreedyIndex, Grown, index_sequences
+from protodask.budget.lattice import Exploration, ExplorationProgress, Listen
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
@@ -62,14 +63,7 @@ def build_greedy(
     how often that was. For the rest see `make_greedy`.
     """
     curves = CostCurves.of(costs, sizes)
-    if size is None:
-        if math.isinf(curves.high):
-            raise InputError(
-                "setting-missing",
-                "The largest size of items is unknown, and no median size is given.",
-                "Give the median as `size`.",
-            )
-        size = (curves.low + curves.high) / 2
+    size = middle_of(curves) if size is None else size
     names = curves.check_names(feature_names)
     with (
         nullcontext() if engine is None else open_engine(engine) as opened,
@@ -84,6 +78,17 @@ def build_greedy(
         require_models(index.failures)
     warn_of_failures(index.failures, index.expanded, stacklevel=2)
     return index
+
+
+def middle_of(curves: CostCurves) -> float:
+    """The size that sequences are made for where nobody says the median."""
+    if math.isinf(curves.high):
+        raise InputError(
+            "setting-missing",
+            "The largest size of items is unknown, and no median size is given.",
+            "Give the median as `size`, or the largest size.",
+        )
+    return (curves.low + curves.high) / 2
 
 
 def make_greedy(
@@ -105,6 +110,51 @@ def make_greedy(
     choose, so it goes on past a set that failed, which then has no model. With `most_fits`, a sequence ends where its
     next step would take more fits than are left.
     """
+    names = curves.check_names(feature_names)
+    known, growing = _grow(curves, expand, trade_offs, size, most_fits, listen)
+    return index_sequences(
+        curves,
+        size,
+        [one.grown(known) for one in growing],
+        expanded=len(known.found),
+        failures=[expansion for expansion in known.found.values() if expansion.accuracy is None],
+        feature_names=names,
+    )
+
+
+def explore_greedily(
+    curves: CostCurves,
+    expand: Expand,
+    trade_offs: Sequence[TradeOff] | None = None,
+    *,
+    size: float,
+    most_fits: int | None = None,
+    listen: Listen | None = None,
+) -> Exploration:
+    """All sets that greedy sequences expand on their way, those that were passed over as well: for an index.
+
+    An index of them answers any size and budget with the best of these sets, where a sequence answers with its own.
+    Nothing is guaranteed of sets that were not expanded.
+    """
+    failed: list[bool] = []
+
+    def told(expansion: Expansion) -> None:
+        failed.append(expansion.accuracy is None)
+        if listen is not None:
+            listen(ExplorationProgress(len(failed) - sum(failed), sum(failed), 0, math.inf))
+
+    known, _ = _grow(curves, expand, trade_offs, size, most_fits, told)
+    return Exploration(tuple(known.found.values()), math.inf, 0.0, alpha=0.0, monotone_error=0.0)
+
+
+def _grow(
+    curves: CostCurves,
+    expand: Expand,
+    trade_offs: Sequence[TradeOff] | None,
+    size: float,
+    most_fits: int | None,
+    listen: Listener | None,
+) -> tuple[_Known, list[_Growing]]:
     if not (math.isfinite(size) and curves.low <= size <= curves.high):
         raise InputError(
             "bad-setting",
@@ -113,7 +163,6 @@ def make_greedy(
         )
     if most_fits is not None and most_fits < 1:
         raise InputError("bad-setting", f"most_fits is {most_fits}.", "Allow at least one fit, or leave it out.")
-    names = curves.check_names(feature_names)
     given = None if trade_offs is None else _numbers(trade_offs)
     known = _Known(expand, most_fits, listen)
     prices = [curves.at(frozenset([feature]), size) for feature in range(curves.n_features)]
@@ -123,14 +172,7 @@ def make_greedy(
         wanted = [one.wanted() for one in steps]
         for one, answered in zip(steps, known.ask(wanted), strict=True):
             one.step(known, answered)
-    return index_sequences(
-        curves,
-        size,
-        [one.grown(known) for one in growing],
-        expanded=len(known.found),
-        failures=[expansion for expansion in known.found.values() if expansion.accuracy is None],
-        feature_names=names,
-    )
+    return known, growing
 
 
 def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:

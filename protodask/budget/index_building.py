@@ -7,16 +7,31 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from os import PathLike
+from typing import Literal, get_args
 
 from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import FeatureSet, require_models, warn_of_failures
+from protodask.budget.greedy import explore_greedily, middle_of
 from protodask.budget.index import BudgetIndex, make_index
-from protodask.budget.lattice import Exploration, Listen, explore
+from protodask.budget.lattice import MOST_FEATURES, Exploration, Listen, explore
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
+from protodask.errors import InputError
+
+Search = Literal["all", "greedy"]
+"""Which sets of features are expanded."""
+
+
+def search_of(search: Search | None, n_features: int) -> Search:
+    """The search that was asked for, or that so many features allow."""
+    if search is None:
+        return "all" if n_features <= MOST_FEATURES else "greedy"
+    if search not in get_args(Search):
+        raise InputError("unknown-name", f"search is {search!r}.", 'Choose "all" or "greedy".')
+    return search
 
 
 class MonotonicityWarning(UserWarning):
@@ -32,6 +47,8 @@ def build_index(
     *,
     diminishing_returns: bool = False,
     most_fits: int | None = None,
+    search: Search | None = None,
+    size: float | None = None,
     feature_names: Sequence[str] | None = None,
     engine: EngineLike = None,
     record: str | PathLike[str] | None = None,
@@ -48,6 +65,11 @@ def build_index(
     accuracy by no more than `monotone_error`; what contradicts that is a `MonotonicityWarning`. `explore` says what
     `diminishing_returns` and `most_fits` mean, and what `listen` hears.
 
+    `search` says which sets are expanded: "all" that may be needed for that, which up to 22 features can be had, or
+    "greedy", those that greedy sequences come by, of whatever number of features (`make_greedy`; at the median `size`
+    of items, by default the middle of `sizes`). By default it is "all" where that is possible. Greedily found sets are
+    mostly as good at a fraction of the fits, and nothing is guaranteed: `guarantee` is infinite.
+
     Without an engine one set is expanded after the other in this thread, with one several at once. With a `record`, a
     file, an interrupted build goes on where it was; it must be the same `accuracy` then, while costs and sizes may
     differ.
@@ -60,16 +82,20 @@ def build_index(
             expander(accuracy, opened), record, {"n_features": curves.n_features, "feature_names": names}
         ) as expand,
     ):
-        found = explore(
-            curves.n_features,
-            expand,
-            costs=curves,
-            alpha=alpha,
-            monotone_error=monotone_error,
-            diminishing_returns=diminishing_returns,
-            most_fits=most_fits,
-            listen=listen,
-        )
+        if search_of(search, curves.n_features) == "greedy":
+            median = middle_of(curves) if size is None else size
+            found = explore_greedily(curves, expand, size=median, most_fits=most_fits, listen=listen)
+        else:
+            found = explore(
+                curves.n_features,
+                expand,
+                costs=curves,
+                alpha=alpha,
+                monotone_error=monotone_error,
+                diminishing_returns=diminishing_returns,
+                most_fits=most_fits,
+                listen=listen,
+            )
     index = index_exploration(curves, found, names)
     warn_of_failures(index.failures, index.expanded, stacklevel=2)
     warn_of_assumption(index, stacklevel=2)

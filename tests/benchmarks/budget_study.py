@@ -41,8 +41,10 @@ from numpy.typing import NDArray
 
 from protodask.budget import BudgetIndex
 from protodask.budget.baselines import IndexAll, Scan, expand_all, unpruned
-from protodask.budget.greedy import make_greedy
+from protodask.budget.greedy import explore_greedily, make_greedy
+from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import make_index
+from protodask.budget.index_building import index_exploration
 from protodask.budget.lattice import explore
 from protodask.explain.plots import budget_plot
 
@@ -62,7 +64,8 @@ SINGLE = 1000
 """Look-ups that are timed one by one."""
 
 EXPAND_ALL, GREEDY, GREEDY_ACCURACY, GREEDY_COST = "expand-all", "greedy", "greedy-accuracy", "greedy-cost"
-TRADE_OFFS: dict[str, Any] = {GREEDY: None, GREEDY_ACCURACY: ["accuracy"], GREEDY_COST: ["cost"]}
+GREEDY_INDEX = "greedy-index"
+TRADE_OFFS: dict[str, Any] = {GREEDY_INDEX: None, GREEDY: None, GREEDY_ACCURACY: ["accuracy"], GREEDY_COST: ["cost"]}
 INDEX, INDEX_ALL, SCAN = "index", "index-all", "scan"
 
 BAR_FEATURES, BAR_BEST, BAR_ALPHA = 10, 1, 0.01
@@ -187,9 +190,13 @@ def build(workload: work.Workload, case: Case, search: Search) -> tuple[BudgetIn
 
 
 def greedy(workload: work.Workload, case: Case, method: str) -> tuple[Any, Expanded]:
-    """Greedy sequences for the median size."""
+    """Greedy sequences for the median size, or an index of all that they expand."""
     began = time.perf_counter()
-    index = make_greedy(workload.curves, workload.expand, TRADE_OFFS[method], size=MEDIAN_SIZE)
+    index: BudgetIndex | GreedyIndex
+    if method == GREEDY_INDEX:
+        index = index_exploration(workload.curves, explore_greedily(workload.curves, workload.expand, size=MEDIAN_SIZE))
+    else:
+        index = make_greedy(workload.curves, workload.expand, TRADE_OFFS[method], size=MEDIAN_SIZE)
     return index, Expanded(case, method, index.expanded, time.perf_counter() - began)
 
 

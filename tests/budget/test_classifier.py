@@ -458,7 +458,7 @@ class Fussy(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_.predict_proba(X)
 
 
-@pytest.mark.parametrize("method", ["index", "greedy", "greedy-accuracy", "greedy-cost"])
+@pytest.mark.parametrize("method", ["index", "greedy-index", "greedy", "greedy-accuracy", "greedy-cost"])
 def test_fit__sets_that_fail_are_reported_and_left_out(world: World, item: Item, method: str) -> None:
     with pytest.warns(FailedExpansionWarning, match="RuntimeError: 1 columns"):
         classifier = fitted(world, Fussy((1,)), method=method)

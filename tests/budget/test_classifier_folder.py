@@ -86,7 +86,7 @@ def assert_same(first: BudgetedClassifier, second: BudgetedClassifier) -> None:
 
 @pytest.mark.parametrize(
     ("method", "timed"),
-    [("index", False), ("greedy", False), ("greedy-cost", False), ("greedy-accuracy", True)],
+    [("index", False), ("greedy-index", False), ("greedy", False), ("greedy-cost", False), ("greedy-accuracy", True)],
 )
 def test_load_budgeted__gives_back_what_was_saved(tmp_path: Path, method: Any, timed: bool) -> None:
     plain = method == "index"

@@ -9,7 +9,7 @@ import pytest
 from reference.skylines import best_numbers
 from support.errors import refused
 
-from protodask.budget import BudgetIndex, FailedExpansionWarning, MonotonicityWarning, build_index
+from protodask.budget import BudgetIndex, FailedExpansionWarning, MonotonicityWarning, build_greedy, build_index
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion, FeatureSet
 from protodask.budget.index import make_index
@@ -254,3 +254,55 @@ def test_build_index__within_a_number_of_fits_says_what_it_reached() -> None:
     assert index.guarantee > 0.05
     assert heard[-1].expanded == index.expanded
     assert build_index(costs, accuracy_of).guarantee == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_build_index__of_greedy_sets_has_all_that_sequences_come_by(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    curves = draw_curves(rng, int(rng.integers(2, 7)))
+    accuracy = draw_accuracies(rng, curves.n_features, 0.0)
+    size = curves.low + 3.0
+    told: list[ExplorationProgress] = []
+    given = (curves.coefficients, accuracy.__getitem__)
+    index = build_index(*given, sizes=(curves.low, curves.high), search="greedy", size=size, listen=told.append)
+    sequences = build_greedy(*given, sizes=(curves.low, curves.high), size=size)
+    assert index.expanded == sequences.expanded == told[-1].expanded
+    assert index.guarantee == math.inf
+    assert index.guaranteed, "nothing is said to be contradicted"
+    sizes = np.repeat(rng.random(20) * 20 + curves.low, 30)
+    whole = np.array([curves.at(frozenset(range(curves.n_features)), one) for one in sizes])
+    budgets = whole * rng.random(len(sizes)) * 1.2
+    found, others = index.choose(sizes, budgets), sequences.choose(sizes, budgets)
+    for number, other, size_, budget in zip(found, others, sizes, budgets, strict=True):
+        affordable = [one.features for one in index.expansions if curves.at(one.features, size_) <= budget]
+        best = max((accuracy[features] for features in affordable), default=-math.inf)
+        assert (index.accuracies[number] if number >= 0 else -math.inf) == best
+        if other >= 0 and curves.at(sequences.sets[other], size_) <= budget:
+            assert accuracy[sequences.sets[other]] <= best
+
+
+def test_build_index__of_many_features_searches_greedily() -> None:
+    def accuracy(features: FeatureSet) -> float:
+        return 1 - 0.5 * math.prod(0.9 if feature % 3 else 0.7 for feature in features)
+
+    costs = [[1 + feature % 5] for feature in range(30)]
+    index = build_index(costs, accuracy, sizes=(1, 10), most_fits=2000)
+    assert index.expanded < 2000
+    for budget in (4, 12, 30, 60):
+        assert index.best(5, budget).accuracy == pytest.approx(best_of_knapsack(accuracy, costs, budget), abs=0.01)
+    with refused("over-limit", "30", "22"):
+        build_index(costs, accuracy, search="all")
+    with refused("unknown-name", "'some'"):
+        build_index(costs, accuracy, search="some")  # type: ignore[arg-type]
+    with refused("setting-missing", "size"):
+        build_index(costs, accuracy)
+
+
+def best_of_knapsack(accuracy: Callable[[FeatureSet], float], costs: list[list[int]], budget: int) -> float:
+    """By dynamic programming: what is left open is a product over features."""
+    left = [1.0] * (budget + 1)
+    for feature, (cost,) in enumerate(costs):
+        factor = (1 - accuracy(frozenset([feature]))) / 0.5
+        for most in range(budget, cost - 1, -1):
+            left[most] = min(left[most], left[most - cost] * factor)
+    return 1 - 0.5 * left[budget]

@@ -95,6 +95,17 @@ def test_build__as_json_has_failures_guarantee_and_answers(
     assert "3 of 8 sets" in call("info", tmp_path / "index").stdout
 
 
+def test_build__greedily(call: Call, example: Any, costs: Path, tmp_path: Path) -> None:
+    place = tmp_path / "index"
+    done = call("budget", "build", example.data, "--costs", costs, "--out", place, "--search", "greedy", *FAST)
+    assert done.exit_code == 0, done.output
+    assert "nothing is guaranteed" in done.stdout
+    assert "--most-fits" not in done.stdout
+    asked = call("budget", "query", place, "--size", 50, "--budget", 1000)
+    assert asked.exit_code == 0, asked.output
+    assert len(os.listdir(place / "models")) >= 1
+
+
 def test_query__gives_the_features_and_a_model_that_needs_no_other_columns(
     call: Call, example: Any, built: Any, tmp_path: Path
 ) -> None:

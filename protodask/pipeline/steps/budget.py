@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.fit import Data
@@ -56,6 +56,15 @@ class BudgetStep(FitSettings, Training):
             "that are of use only together.",
         ),
     ] = False
+    search: Annotated[
+        Literal["all", "greedy"] | None,
+        Option(
+            "Which sets are cross-validated: all that may be needed for --alpha, or those that greedy sequences come "
+            "by, at a fraction of the fits and without a guarantee.",
+            panel=EXPLORING,
+            shown="all, of more than 22 features greedy",
+        ),
+    ] = None
     folds: Annotated[int, _exploring("Parts that are held out, one at a time.", "K")] = 5
     most_fits: Annotated[
         int | None, _exploring("Cross-validate no more than N sets; the result says what it guarantees.", "N")

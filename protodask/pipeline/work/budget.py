@@ -17,6 +17,7 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.feature_columns import feature_columns
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
+from protodask.budget.index_building import search_of
 from protodask.budget.polynomials import evaluate
 from protodask.budget.sealed_file import local_place
 from protodask.data import Dataset
@@ -107,7 +108,9 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> Bu
         _check_plot(step.plot, step.overwrite, run_dir)
     data = Dataset.open(step.data)
     features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
-    settings = BudgetSettings(step.alpha, step.monotone_error, step.folds, step.most_fits, step.diminishing_returns)
+    settings = BudgetSettings(
+        step.alpha, step.monotone_error, step.folds, step.most_fits, step.diminishing_returns, step.search
+    )
     listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name))
     with budgeted(data, features, config, settings, run_dir, engine, listen, keep=step.run_dir is not None) as run:
         compared = _compare(run, step.most_fits, listen) if step.compare else {}
@@ -116,7 +119,7 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> Bu
             _write_plot(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
         if not (there and holds_budget(where, run.budget)):
             save_column_budget(run.budget, where, step.overwrite)
-    return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run)))
+    return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run, settings)))
 
 
 def _is_there(where: str, run_dir: str, overwrite: bool) -> bool:
@@ -220,7 +223,7 @@ def _holds(path: str, content: bytes) -> bool:
         return False
 
 
-def _notes(run: BudgetRun) -> Iterator[str]:
+def _notes(run: BudgetRun, settings: BudgetSettings) -> Iterator[str]:
     """What speaks for other settings."""
     exploration, index = run.exploration, run.budget.index
     if not index.guaranteed:
@@ -230,6 +233,8 @@ def _notes(run: BudgetRun) -> Iterator[str]:
             f"{exploration.monotone_error:.4g} that was assumed, so that nothing is guaranteed. Repeat with "
             f"--monotone-error {enough:g}; with the same --run-dir, only what is missing is fitted."
         )
+    elif search_of(settings.search, index.curves.n_features) == "greedy":
+        yield "The sets were searched for greedily: they are mostly as good as any, and nothing is guaranteed."
     elif math.isinf(index.guarantee):
         yield "So few sets were expanded that nothing is known of the others; allow more with --most-fits."
     elif index.guarantee > index.alpha:
