@@ -7,7 +7,8 @@ itself, as a dataset does of its chunks, and the parameters are 8 KiB. `sent` is
 when the workers know the source, beside the parameters, for each worker; `partials` those that the driver merges.
 
 Then blocks are dealt out to workers that join one by one, and to those that are left of a hundred: `again` is the share
-of the blocks that one pass finds elsewhere than the pass before, and `second pass` that of the pass after it.
+of the blocks that one pass finds elsewhere than the pass before, and `second pass` that of the pass after it. At last,
+one row at a time is appended to datasets of many small blocks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
 import pickle
 import time
 from collections.abc import Iterator
@@ -42,6 +44,9 @@ PARAMETERS = 1024
 MOST_SECONDS = 0.3
 MOST_SENT = 64 * 2**10
 MOST_PARTIALS = 64
+ROWS_OF_BLOCK, APPENDED_FEATURES = 16, 30
+MOST_APPENDING = {2000: 0.1, 100_000: 1.0}
+"""Seconds of an append of one row, by the number of blocks."""
 START_SECONDS = 120.0
 
 Floats = NDArray[np.float64]
@@ -217,6 +222,30 @@ def moves(n_blocks: int, workers: int) -> list[Moves]:
     return [joined, Moves(f"one of {workers} leaves", n_blocks, left_over, lost, second)]
 
 
+@dataclass(frozen=True)
+class Appended:
+    """One row more, to a dataset of so many blocks."""
+
+    blocks: int
+    seconds: float
+    """In the median."""
+    most: float
+
+
+def append_rows(n_blocks: int, rounds: int, folder: str) -> Appended:
+    """Rows that are appended one at a time, to blocks of few rows."""
+    from protodask.data.tables.ingest import ingest
+
+    random = np.random.default_rng(0)
+    place = os.path.join(folder, f"{n_blocks}.zarr")
+    rows = n_blocks * ROWS_OF_BLOCK
+    features = random.normal(size=(rows, APPENDED_FEATURES)).astype(np.float32)
+    ingest((features, random.integers(0, 2, rows)), place, block_rows=ROWS_OF_BLOCK)
+    one = random.normal(size=(1, APPENDED_FEATURES)).astype(np.float32)
+    seconds = [common.timed(lambda: ingest((one, np.array([1])), place, append=True)) for _ in range(rounds)]
+    return Appended(n_blocks, common.median(seconds), max(seconds))
+
+
 def main() -> None:
     parser = common.make_parser(__doc__)
     parser.add_argument("--workers", type=common.positive, default=200, help="workers")
@@ -224,6 +253,13 @@ def main() -> None:
     parser.add_argument("--processes", type=common.positive, default=4, help="that the workers are in")
     parser.add_argument("--blocks", type=common.numbers, default=[3200, 1_000_000], help="blocks of a source")
     parser.add_argument("--rounds", type=common.positive, default=9, help="evaluations")
+    parser.add_argument(
+        "--append-blocks",
+        type=common.numbers,
+        default=[*MOST_APPENDING],
+        help="of datasets that rows are added to",
+    )
+    parser.add_argument("--folder", help="where these are made, and removed afterwards")
     settings = parser.parse_args()
     measured_on = common.start("scale")
     table = common.Table(
@@ -252,7 +288,18 @@ def main() -> None:
     for each in moved:
         table.row(each.what, each.again, each.least, each.second_pass)
         checks.append(common.Check(f"read again in the second pass, {each.what}", each.second_pass, "<=", 0.0))
-    common.finish("scale", settings, measured_on, [*found, *moved], checks)
+    table = common.Table("one row that is appended", ("blocks", "ms", "most"), 12)
+    appended: list[Appended] = []
+    with common.scratch(settings.folder) as folder:
+        for n_blocks in settings.append_blocks:
+            appended.append(append_rows(n_blocks, settings.rounds, folder))
+            table.row(f"{n_blocks:,}", 1e3 * appended[-1].seconds, 1e3 * appended[-1].most)
+            if n_blocks in MOST_APPENDING:
+                bound = MOST_APPENDING[n_blocks]
+                checks.append(
+                    common.Check(f"seconds of an append, {n_blocks:,} blocks", appended[-1].seconds, "<=", bound)
+                )
+    common.finish("scale", settings, measured_on, [*found, *moved, *appended], checks)
 
 
 if __name__ == "__main__":
