@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.keyed import keyed_draws, smallest, stream_key
+from protodask.data.arrays.keyed import keyed_draws, smallest, smallest_of_both, stream_key
 from protodask.data.format.schema import FEATURES
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.evaluation.given_rows import usable_weights
@@ -58,14 +58,7 @@ def no_sample(n_features: int) -> RowSample:
 
 def merge_samples(most: int, left: RowSample, right: RowSample) -> RowSample:
     """The sample of the rows of both."""
-    joined = np.concatenate([left.priority, right.priority])
-    chosen = smallest(joined, most)
-    return RowSample(
-        joined[chosen],
-        np.concatenate([left.rows, right.rows])[chosen],
-        np.concatenate([left.weight, right.weight])[chosen],
-        np.concatenate([left.features, right.features])[chosen],
-    )
+    return RowSample(*smallest_of_both(most, tuple(vars(left).values()), tuple(vars(right).values())))
 
 
 def spread(sample: RowSample) -> Integers:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.keyed import keyed_draws, smallest, stream_key
+from protodask.data.arrays.keyed import keyed_draws, smallest, smallest_of_both, stream_key
 from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.format.summary import Summary, merge_summaries, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, identity
@@ -174,8 +174,7 @@ def _figures(probability: Floats, target: Integers, n_labels: int) -> Floats:
 
 def merge_streams(left: StreamSums, right: StreamSums) -> StreamSums:
     """The sums over the rows of both."""
-    joined = np.concatenate([left.priority, right.priority])
-    chosen = smallest(joined, SAMPLED)
+    priority, sampled = smallest_of_both(SAMPLED, (left.priority, left.sampled), (right.priority, right.sampled))
     return StreamSums(
         merge_summaries(left.summary, right.summary),
         left.weight_squares + right.weight_squares,
@@ -186,8 +185,8 @@ def merge_streams(left: StreamSums, right: StreamSums) -> StreamSums:
         left.labels + right.labels,
         merge_moments(left.figures, right.figures),
         merge_calibrations(left.calibration, right.calibration),
-        joined[chosen],
-        np.concatenate([left.sampled, right.sampled])[chosen],
+        priority,
+        sampled,
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.keyed import smallest
+from protodask.data.arrays.keyed import smallest, smallest_of_both
 from protodask.data.format.schema import FEATURES, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
@@ -92,14 +92,8 @@ class MergeFamiliarity:
     most: int
 
     def __call__(self, left: FamiliaritySample, right: FamiliaritySample) -> FamiliaritySample:
-        joined = np.concatenate([left.priority, right.priority])
-        order = smallest(joined, self.most)
-        return FamiliaritySample(
-            left.n_rows + right.n_rows,
-            joined[order],
-            np.concatenate([left.rows, right.rows])[order],
-            np.concatenate([left.familiarity, right.familiarity])[order],
-        )
+        parts = ((one.priority, one.rows, one.familiarity) for one in (left, right))
+        return FamiliaritySample(left.n_rows + right.n_rows, *smallest_of_both(self.most, *parts))
 
 
 def finish_familiarity(sample: FamiliaritySample, n_batches: int) -> FamiliarityReference:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,3 +44,11 @@ def smallest(draws: Draws, most: int) -> NDArray[np.int64]:
         first = np.argpartition(draws, most - 1)[:most]
         return first[np.argsort(draws[first])]
     return np.argsort(draws)
+
+
+def smallest_of_both(
+    most: int, left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]
+) -> tuple[NDArray[Any], ...]:
+    """Two samples as one: of arrays by row, draws first, the rows of the `most` smallest draws, ascending by them."""
+    chosen = smallest(np.concatenate([left[0], right[0]]), most)
+    return tuple(np.concatenate(pair)[chosen] for pair in zip(left, right, strict=True))
