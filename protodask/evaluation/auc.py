@@ -1,4 +1,4 @@
-"""The area under the ROC curve of scores, with a bound on its error and its deviation interval.
+"""The area under the ROC curve of scores, with a bound on its error and its interval.
 
 `AUC = P(score of a positive > score of a negative) + P(equal) / 2`, each pair counting the product of its weights
 `s = weight / inclusion`; dropping rows of a class at a constant rate does not change it. Exact where the sorted scores
@@ -21,7 +21,7 @@ from protodask.evaluation.auc_interval import (
     ClassTotals,
     area_interval,
     class_totals,
-    delong_deviation,
+    delong_spread,
     half_width,
     merge_totals,
     widened,
@@ -152,8 +152,8 @@ def auc(
         if source is not score:
             opened.forget(source)
     negatives, positives = totals.rows.tolist()
-    deviation = delong_deviation(value, ordered.positive, ordered.negative, totals)
-    interval = area_interval(value, deviation, totals, error, confidence)
+    spread = delong_spread(value, ordered.positive, ordered.negative, totals)
+    interval = area_interval(value, spread, totals, error, confidence)
     return AucResult(
         value=value,
         low=interval.low,

@@ -3,14 +3,18 @@
 Two answers. *DeLong's* interval takes the variance from the rows: with `P_i` the share of negatives below a positive
 `i`, ties counting half, and `Q_j` that of positives above a negative `j`,
 
-    Var(AUC_e)  =  sum_i (P_i - AUC_e)^2 / (n+ (n+ - 1))  +  sum_j (Q_j - AUC_e)^2 / (n- (n- - 1)),
+    Var(AUC_e)  =  v+ + v-,
+    v+ = sum_i (P_i - AUC_e)^2 / (n+ (n+ - 1)),    v- = sum_j (Q_j - AUC_e)^2 / (n- (n- - 1)),
 
-and is `AUC_e -+ z sd` on the scale of `log(AUC / (1 - AUC))`, where it is nearly normal. It needs weights that are
-constant within each class, and rows of both classes that are not all told apart.
+and is `AUC_e -+ t sd` on the scale of `log(AUC / (1 - AUC))`, where it is nearly normal. As the rows of a class may be
+few, `t` is the quantile of Student's distribution with `(v+ + v-)^2 / (v+^2 / (n+ - 1) + v-^2 / (n- - 1))` degrees of
+freedom (Welch's). It needs weights that are constant within each class, ten rows of each, and rows that are not all
+told apart.
 
-The *deviation* interval holds whatever the distribution, is two to three times as wide, and is there for all rows.
-Given the labels, with `n+` and `n-` rows of weight 1, another score of one positive changes the AUC by at most
-`1 / n+`, and of one negative by `1 / n-`, so that (McDiarmid), with `rho = n+ / n`,
+The *deviation* interval holds whatever the distribution, and is there for all rows. It is two and a half times as wide
+where the area is 0.6, five times at 0.9, and more beyond. Given the labels, with `n+` and `n-` rows of weight 1,
+another score of one positive changes the AUC by at most `1 / n+`, and of one negative by `1 / n-`, so that (McDiarmid),
+with `rho = n+ / n`,
 
     P(|AUC_e - AUC| >= h) <= delta,    h^2 = (1 / n+ + 1 / n-) ln(2 / delta) / 2 = ln(2 / delta) / (2 rho (1 - rho) n).
 
@@ -33,11 +37,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.evaluation.interval import Interval, check_confidence, normal_quantile
+from protodask.evaluation.interval import Interval, check_confidence
 from protodask.evaluation.score_bins import Floats, Integers
 
 ROUNDING = 1e-10
@@ -88,33 +93,54 @@ def half_width(totals: ClassTotals, confidence: float = 0.95) -> float:
     return math.sqrt(2 * math.log(2 / (1 - confidence)) * float(np.square(deviation).sum()))
 
 
-def delong_deviation(value: float, positive: Floats, negative: Floats, totals: ClassTotals) -> float:
-    """The standard deviation of an area by DeLong, from the weights of both classes at ascending scores; nan where it
-    needs more than is known.
+class Spread(NamedTuple):
+    """Of an area, by DeLong."""
+
+    deviation: float
+    """The standard deviation."""
+    freedom: float
+    """Degrees of freedom."""
+
+
+def delong_spread(value: float, positive: Floats, negative: Floats, totals: ClassTotals) -> Spread | None:
+    """How far an area may be off by DeLong, from the weights of both classes at ascending scores; None where that needs
+    more than is known.
     """
     if (totals.rows < LEAST_ROWS).any() or not (totals.squares >= LEAST_SQUARES).all() or not np.isfinite(value):
-        return math.nan
+        return None
     effective = totals.squares / totals.weight / totals.weight
     if (effective > (1 + ROUNDING) / totals.rows).any():
-        return math.nan
+        return None
     own, other = positive / positive.sum(), negative / negative.sum()
     below, above = np.cumsum(other) - other / 2, 1 - np.cumsum(own) + own / 2
-    spread = (float(np.sum(own * np.square(below - value))), float(np.sum(other * np.square(above - value))))
-    return math.sqrt(spread[0] / (totals.rows[1] - 1) + spread[1] / (totals.rows[0] - 1))
+    rows = totals.rows[::-1] - 1.0
+    spread = np.array([np.sum(own * np.square(below - value)), np.sum(other * np.square(above - value))]) / rows
+    if not spread.sum() > LEAST_VARIANCE or not LEAST_VARIANCE < value < 1 - LEAST_VARIANCE:
+        return None
+    return Spread(math.sqrt(spread.sum()), float(spread.sum() ** 2 / np.sum(np.square(spread) / rows)))
 
 
-LEAST_ROWS = 2
-"""Of each class, to see how they differ."""
+LEAST_ROWS = 10
+"""Of each class, to see how they differ. With 10 positives among a thousand rows 90 per cent of the intervals of 95
+cover an area of 0.9, with 15 of them 93; with five it would be 87."""
+
+LEAST_VARIANCE = 1e-20
+"""Less is rounding: the classes are told apart, or all rows are tied."""
 
 
-def area_interval(value: float, deviation: float, totals: ClassTotals, error: float, confidence: float) -> Interval:
+def area_interval(
+    value: float, spread: Spread | None, totals: ClassTotals, error: float, confidence: float
+) -> Interval:
     """DeLong's interval of an area known up to an error; the deviation interval where there is none."""
-    if not deviation > 0 or not 0 < value < 1:
+    if spread is None:
         return widened(value, half_width(totals, confidence), error)
-    reach = normal_quantile(confidence) * deviation / (value * (1 - value))
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(spread.freedom, 0.5 + check_confidence(confidence) / 2))
+    reach = quantile * spread.deviation / (value * (1 - value))
     middle = math.log(value / (1 - value))
     low, high = (1 / (1 + math.exp(-min(max(end, -700.0), 700.0))) for end in (middle - reach, middle + reach))
-    return Interval(value, max(0.0, low - error), min(1.0, high + error))
+    return Interval(value, max(0.0, min(low - error, value)), min(1.0, max(high + error, value)))
 
 
 def widened(value: float, half: float, error: float) -> Interval:

@@ -115,7 +115,7 @@ def finish_evaluation(partial: EvaluationPartial) -> Scores:
 def _interval(areas: Areas, classes: ClassTotals) -> tuple[float, float] | None:
     if len(classes.rows) != 2 or not classes.rows.all():
         return None
-    interval = area_interval(areas.macro, areas.deviation, classes, areas.error_bound, CONFIDENCE)
+    interval = area_interval(areas.macro, areas.spread, classes, areas.error_bound, CONFIDENCE)
     return interval.low, interval.high
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Engine, Source
-from protodask.evaluation.auc_interval import ClassTotals, delong_deviation
+from protodask.evaluation.auc_interval import ClassTotals, Spread, delong_spread
 from protodask.evaluation.outcomes import Floats, Outcomes
 from protodask.evaluation.rank_cells import Cells, area_of_cells, bin_rows, cells_of_bins
 from protodask.evaluation.score_bins import BIN_BYTES, ScoreBins, affordable_bins, merge_within
@@ -70,8 +70,8 @@ class Areas:
     """Weight of the rows of each of these classes."""
     error: Floats
     """How far each area may be from the exact one."""
-    deviation: float = math.nan
-    """Of the area of two classes by DeLong; nan if there is none."""
+    spread: Spread | None = None
+    """Of the area of two classes by DeLong."""
 
     @property
     def macro(self) -> float:
@@ -180,10 +180,10 @@ def finish_areas(curves: Curves, classes: ClassTotals | None = None) -> Areas:
     else:
         ordered, found = list[Cells | Runs](curves), [(area(runs), 0.0) for runs in curves]
     value, error = np.array(found).T
-    deviation = math.nan
+    spread = None
     if len(ordered) == 1 and classes is not None:
-        deviation = delong_deviation(value[0], ordered[0].positive, ordered[0].negative, classes)
-    return Areas(value, np.array([one.positive.sum() for one in ordered]), error, deviation)
+        spread = delong_spread(value[0], ordered[0].positive, ordered[0].negative, classes)
+    return Areas(value, np.array([one.positive.sum() for one in ordered]), error, spread)
 
 
 def curve_bytes(n_rows: int, n_classes: int) -> int:

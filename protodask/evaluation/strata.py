@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +20,15 @@ from protodask.errors import InputError, some
 Integers = NDArray[np.int64]
 
 OTHERS = "(other)"
-"""Rows of a value that nobody named."""
+"""What rows of a value that nobody named are called, and those of which none is known."""
 
 
 @dataclass(frozen=True)
 class Strata:
-    """Parts of the rows of a dataset, one for each of the labels; small to pickle."""
+    """Parts of the rows of a dataset, one for each label, and of a column one more for all other rows; small to
+    pickle.
+    """
 
-    kind: str
-    """What a part is called: "class" or "value"."""
     name: str
     """Of the column."""
     labels: tuple[Label | float, ...]
@@ -35,52 +37,56 @@ class Strata:
     first: int = 0
     """Of the features that the column has become."""
 
-    def codes(self, block: Block) -> Integers:
-        """The part that each row of a block is of (n,)."""
-        if self.column is None:
-            codes: Integers = block[TARGET.name]
-            return codes
-        values = block[FEATURES.name][:, self.first]
-        named = len(self.named)
-        if self.column.kind == "nominal":
-            features = block[FEATURES.name][:, self.first : self.first + named]
-            return np.where(features.any(axis=1), features.argmax(axis=1), named)
-        found = np.full(block.n_rows, named)
-        for code in range(named):
-            wanted = code if self.column.kind == "ordinal" else values.dtype.type(self.labels[code])
-            found[values == wanted] = code
-        return found
+    @property
+    def shown(self) -> tuple[Label | float, ...]:
+        """What all parts are called."""
+        return self.labels if self.column is None else (*self.labels, OTHERS)
 
     @property
-    def named(self) -> tuple[Label | float, ...]:
-        """Those of the parts that can be named."""
-        return self.labels if self.column is None else self.labels[:-1]
-
-    def places(self, given: Sequence[Any]) -> list[int]:
-        """Which parts are meant by labels or values; -1 for none."""
-        if self.column is not None and self.column.kind == "numeric":
-            return [self.labels.index(float(value)) for value in given]
-        labels = np.empty(len(given), dtype=object)
-        labels[:] = list(given)
-        known = [label for label in self.named if not isinstance(label, float)]
-        found: list[int] = label_codes(labels, known).tolist()
-        return found
+    def kind(self) -> str:
+        """What a part is called."""
+        return "class" if self.column is None else "value"
 
     @property
     def what(self) -> str:
         """A part, in a message."""
         return "class" if self.column is None else f"value of {self.name!r}"
 
+    def codes(self, block: Block) -> Integers:
+        """The part that each row of a block is of (n,)."""
+        if self.column is None:
+            codes: Integers = block[TARGET.name]
+            return codes
+        features, others = block[FEATURES.name], len(self.labels)
+        values = features[:, self.first]
+        found = np.full(block.n_rows, others)
+        if self.column.kind == "nominal":
+            values = features[:, self.first : self.first + others]
+            return np.where(values.any(axis=1), values.argmax(axis=1), others)
+        for code, label in enumerate(self.labels):
+            wanted = code if self.column.kind == "ordinal" else values.dtype.type(label)
+            found[values == wanted] = code
+        if self.column.marked:  # what is missing stands there as the mean
+            found[features[:, self.first + 1] == 1] = others
+        return found
+
+    def places(self, given: Sequence[Any]) -> list[int]:
+        """Which parts are meant by labels or values; -1 for none."""
+        if self.column is not None and self.column.kind == "numeric":
+            return [self.labels.index(float(value)) for value in given]
+        values = np.empty(len(given), dtype=object)
+        values[:] = list(given)
+        found: list[int] = label_codes(values, cast("Sequence[Label]", self.labels)).tolist()
+        return found
+
 
 def of_classes(dataset: Dataset) -> Strata:
     """A part for each class."""
-    return Strata("class", dataset.target_name, tuple(dataset.classes))
+    return Strata(dataset.target_name, tuple(dataset.classes))
 
 
 def of_values(dataset: Dataset, name: str, named: Iterable[Any]) -> Strata:
-    """A part for each category of a column, or for each of the values of it that are `named`; and the last for the
-    rest.
-    """
+    """A part for each category of a column, or for each of the values of it that are `named`, and one for the rest."""
     if name == dataset.target_name:
         return of_classes(dataset)
     first = 0
@@ -89,7 +95,7 @@ def of_values(dataset: Dataset, name: str, named: Iterable[Any]) -> Strata:
             labels: tuple[Label | float, ...] = column.categories
             if column.kind == "numeric":
                 labels = _numbers(name, named)
-            return Strata("value", name, (*labels, OTHERS), column, first)
+            return Strata(name, labels, column, first)
         first += len(column.feature_names)
     known = some([column.name for column in dataset.columns])
     raise InputError("column-missing", f"The dataset has no column {name!r}.", f"Its columns are {known}.")
@@ -98,10 +104,12 @@ def of_values(dataset: Dataset, name: str, named: Iterable[Any]) -> Strata:
 def _numbers(name: str, named: Iterable[Any]) -> tuple[float, ...]:
     found: list[float] = []
     for value in named:
-        try:
-            found.append(float(value))
-        except (TypeError, ValueError):
+        number = math.nan
+        with suppress(TypeError, ValueError):
+            number = float(value)
+        if not math.isfinite(number):
             raise InputError(
                 "bad-setting", f"The value {value!r} of {name!r} is no number.", "The column holds numbers: name some."
-            ) from None
+            )
+        found.append(number)
     return tuple(dict.fromkeys(found))

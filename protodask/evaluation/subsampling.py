@@ -91,9 +91,7 @@ def _check_budget(budget: object) -> None:
 def check_rates(rates: Rates | None, budget: float | None) -> None:
     """Refuse what cannot work whatever the dataset: both or neither, or rates that are no probabilities."""
     if rates is None and budget is None:
-        raise InputError(
-            "setting-missing", "It is not said how many rows to keep.", "Give rates by class, or a budget of rows."
-        )
+        raise InputError("setting-missing", "It is not said how many rows to keep.", "Give rates, or a budget of rows.")
     if rates is not None and budget is not None:
         raise InputError(
             "settings-conflict",
@@ -118,8 +116,8 @@ def _check_rate(label: object, rate: object) -> None:
     if not numeric or not 0 < rate <= 1:  # type: ignore[operator]
         raise InputError(
             "bad-setting",
-            f"The rate of class {label!r} is {rate!r}.",
-            "Give a probability above 0 and up to 1: rows of a class that is left out stand for nothing.",
+            f"The rate of {label!r} is {rate!r}.",
+            "Give a probability above 0 and up to 1: rows that are left out for sure stand for nothing.",
         )
 
 
@@ -165,8 +163,8 @@ def _stratum_rates(
 
 
 def _rates_by_label(rates: Mapping[Any, float], strata: Strata) -> Floats:
-    named = strata.named
-    found = np.ones(len(strata.labels))
+    named = strata.labels
+    found = np.ones(len(strata.shown))
     given: set[int] = set()
     for label, code, rate in zip(rates, strata.places(list(rates)), rates.values(), strict=True):
         if code < 0:
@@ -183,7 +181,7 @@ def _rows_by_stratum(dataset: Dataset, strata: Strata, engine: EngineLike) -> In
     if strata.column is None and dataset.summary.rows == dataset.n_rows:
         return dataset.summary.class_rows
     with open_engine(engine) as opened:
-        return _count(dataset, strata, np.ones(len(strata.labels)), 0, opened).rows
+        return _count(dataset, strata, np.ones(len(strata.shown)), 0, opened).rows
 
 
 @dataclass(frozen=True)
@@ -224,14 +222,17 @@ def subsample(
 
     The draw depends on the seed, the number of the row and its inclusion probability so far: it is the same wherever
     and in however many processes it is made, and a row that is kept at a rate is kept at every higher one. Two passes
-    over the dataset, one to count and one to write; a process holds two blocks for each thread.
+    over the dataset, one to count and one to write, and one more to count what a budget is shared out among; a process
+    holds two blocks for each thread.
     """
-    return drawn(dataset, out, rates, budget, by, seed, engine, overwrite)[0]
+    settings: dict[str, Any] = {"seed": seed, "engine": engine, "overwrite": overwrite}
+    return drawn(dataset, out, rates=rates, budget=budget, by=by, **settings)[0]
 
 
 def drawn(
     dataset: Dataset,
     out: str | os.PathLike[str],
+    *,
     rates: Rates | None,
     budget: float | None,
     by: str | None,
@@ -293,7 +294,7 @@ def _free_name(dataset: Dataset) -> str:
 
 def _note(draw: Draw) -> str:
     dataset, strata = draw.dataset, draw.strata
-    named = [f"{label!r} {rate!r}" for label, rate in zip(strata.labels, draw.rates.tolist(), strict=True)]
+    named = [f"{label!r} {rate!r}" for label, rate in zip(strata.shown, draw.rates.tolist(), strict=True)]
     return (
         f"Subsample of {dataset.n_rows} rows of the dataset {dataset.key}, seed {draw.seed}; rates by {strata.what}: "
         f"{some(named)}."
@@ -418,7 +419,7 @@ def _require_strata(counted: KeptCounts, rates: Floats, strata: Strata) -> None:
     if len(absent) and strata.column is not None:
         raise InputError(
             "unknown-name",
-            f"No row has the {strata.what} {strata.labels[absent[0]]!r}.",
+            f"No row has the {strata.what} {strata.shown[absent[0]]!r}.",
             "Name values that there are; what was stored in float32 is rounded.",
         )
     lost = np.flatnonzero((counted.rows > 0) & (counted.kept == 0))
@@ -426,7 +427,7 @@ def _require_strata(counted: KeptCounts, rates: Floats, strata: Strata) -> None:
         code = int(lost[0])
         raise InputError(
             "too-few",
-            f"None of the {counted.rows[code]:,} rows of {strata.what} {strata.labels[code]!r} is kept at the rate "
+            f"None of the {counted.rows[code]:,} rows of {strata.what} {strata.shown[code]!r} is kept at the rate "
             f"{rates[code]:.6g}.",
             f"Give the {strata.kind} a higher rate, or a larger budget: a subsample without it says nothing about it.",
         )

@@ -147,8 +147,10 @@ class Shape:
         """Of the rows of all parts, in the memory of the driver, where fewer forms than these may make them longer."""
         if not self.progressive:
             return 0
-        longest = max(stage_sizes(self.n_rows, self.n_candidates), default=0)
-        return min(longest * max(self._staged_row_bytes, self.row_bytes), MOST_STAGED_BYTES)
+        fewest_forms = stage_row_bytes(self.row_features, self.n_classes, self.precision)
+        longest = max(stage_sizes(self.n_rows, self.n_candidates, fewest_forms), default=0)
+        # As they are taken, and in standard units.
+        return max(longest * self.row_bytes, min(longest * self._staged_row_bytes, MOST_STAGED_BYTES))
 
     @property
     def _staged_row_bytes(self) -> int:

@@ -40,6 +40,20 @@ BOUNDS = ("nothing", "the support", "Chernoff's bound", "Chebyshev's inequality"
 """What the least bound of a row may be by."""
 
 
+LEAST = float(np.finfo(np.float64).tiny)
+"""Bounds that are not 0 are no less, however small."""
+
+ROUNDINGS = 4
+"""Of each feature's share in a margin, in units of the last place."""
+
+
+def lost_digits(terms: Terms, weights: Floats, intercept: float) -> Floats:
+    """How far margins (N,) may be off by what their sums lose."""
+    sizes = np.maximum(np.abs(terms.mean_low), np.abs(terms.mean_high)) @ np.abs(weights)
+    lost: Floats = ROUNDINGS * np.finfo(np.float64).eps * len(weights) ** 0.5 * (sizes + abs(intercept))
+    return lost
+
+
 @dataclass(frozen=True, eq=False)
 class Knowledge:
     """What a formulation knows of `N` rows, made ready for planes."""
@@ -48,21 +62,32 @@ class Knowledge:
     """For Chernoff's bound; None where the formulation does not ask for it."""
     terms: Terms
     """For Chebyshev's inequality, or the support alone."""
-    of_chebyshev: bool
 
     def take(self, rows: NDArray[np.intp]) -> Knowledge:
         """Of some of the rows."""
         known = None if self.scaled is None else self.scaled.take(rows)
-        return Knowledge(known, rows_of_terms(self.terms, rows), self.of_chebyshev)
+        return Knowledge(known, rows_of_terms(self.terms, rows))
 
     def least(self, y: Floats, weights: Floats, intercept: float) -> tuple[Floats, NDArray[np.int8]]:
-        """The least bound (N,) of the probability that a row is not on the side `y` of a plane, and what it is by."""
-        kappa = largest_kappa(self.terms, y, weights, intercept)
-        eps = eps_of_kappa(kappa, "chebyshev")
-        by = np.where(np.isinf(kappa), 1, 3 * self.of_chebyshev)
+        """The least bound (N,) of the probability that a row is not on the side `y` of a plane, and what it is by.
+
+        What lies as near to the plane as rounding may have it is on neither side.
+        """
+        margin = -(worst_means(self.terms, y, weights) + y * intercept) - lost_digits(self.terms, weights, intercept)
+        gain = self.terms.spread * np.abs(weights)
+        largest = gain.max(axis=1, initial=0.0)
+        unit = np.where(largest > 0, largest, 1.0)
+        length = unit * np.linalg.norm(gain / unit[:, None], axis=1)
+        with np.errstate(over="ignore"):
+            kappa = np.divide(np.maximum(margin, 0.0), length, out=np.zeros(len(gain)), where=length > 0)
+        eps = np.maximum(eps_of_kappa(kappa, "chebyshev"), LEAST)
+        sure = (length == 0) & (margin >= 0)
+        eps, by = np.where(sure, 0.0, eps), np.where(sure, 1, 3)
         if self.scaled is not None:
-            found = np.exp(log_bounds(self.scaled, y, weights, intercept))
-            by = np.where(found == 0, 1, np.where(found < eps, 2, by))
+            logarithm = log_bounds(self.scaled, y, weights, margin)
+            sure = np.isneginf(logarithm)
+            found = np.where(sure, 0.0, np.maximum(np.exp(logarithm), LEAST))
+            by = np.where(sure, 1, np.where(found < eps, 2, by))
             eps = np.minimum(eps, found)
         return eps, np.where(eps == 1, 0, by).astype(np.int8)
 
@@ -71,9 +96,9 @@ def knowledge(rows: UncertainRows, formulation: str) -> Knowledge:
     """What a formulation that certifies knows of rows."""
     name = named(formulation)
     if name in ("S", "MC"):
-        return Knowledge(None, unit_terms(rows, name), name == "MC")
+        return Knowledge(None, unit_terms(rows, name))
     used = known_to(rows, name)
-    return Knowledge(scaled(used), unit_terms(used, "MC"), True)
+    return Knowledge(scaled(used), unit_terms(used, "MC"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,18 +20,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.robust.spread import largest_growth
+from protodask.robust.spread import largest_growth, variance
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
 
-STRIDE = 4.0
-"""Times as far, or as near, until the least exponent is passed."""
+STRIDE, MOST_STRIDES = 4.0, 200
+"""Times as far, or as near, until the least exponent is passed, and how often at most."""
 
-LEAST_SPREAD = 1e-12
-"""Variances below it, in squares of the largest gain, are no guide to where the least exponent is."""
-
-LEAST_PLACE, MOST_PLACE = 1e-12, 1e12
-"""Where the search ends: there, the bound is 1 or 0 but for rounding."""
+MOST_PLACE = 1e100
+"""Margins, in standard deviations, beyond which all that is possible is on one side but for rounding."""
 
 STEPS = 10
 """Of a search in between: any `t` gives a bound, and near the least it is flat."""
@@ -60,36 +57,46 @@ def scaled(rows: UncertainRows) -> Scaled:
     return Scaled(*rows.normalised(), rows.center, rows.half_width)
 
 
-def log_bounds(known: Scaled, y: Floats, weights: Floats, intercept: float) -> Floats:
-    """The logarithms of the bounds (N,): 0 where nothing is certain, `-inf` where all that is possible is on the side
-    `y`.
+def log_bounds(known: Scaled, y: Floats, weights: Floats, margin: Floats) -> Floats:
+    """The logarithms of the bounds (N,), given what is left at the worst means: 0 where nothing is certain, `-inf`
+    where all that is possible is on the side `y`.
     """
     against = -y[:, None] * weights
     low = np.where(against > 0, known.low, -known.high)
     high = np.where(against > 0, known.high, -known.low)
     gain = known.half_width * np.abs(weights)
-    margin = -(np.einsum("nd,nd->n", against, known.center) + np.einsum("nd,nd->n", gain, high) + y * intercept)
     reach = np.einsum("nd,nd->n", gain, 1 - high)
-    found = np.where((margin >= 0) & (reach <= margin), -np.inf, 0.0)
-    rows = np.flatnonzero((margin > 0) & (reach > margin))
+    deviation = gain * np.sqrt(variance(high, known.sigma))
+    largest = deviation.max(axis=1, initial=0.0)
+    sure = (margin >= 0) & ((reach <= margin) | (largest == 0))
+    found = np.where(sure, -np.inf, 0.0)
+    rows = np.flatnonzero((margin > 0) & ~sure)
     if len(rows):
-        largest = gain[rows].max(axis=1)
-        problem = _Exponents(
-            margin[rows] / largest, gain[rows] / largest[:, None], low[rows], high[rows], known.sigma[rows]
-        )
+        unit = largest[rows]
+        with np.errstate(over="ignore"):
+            problem = _Exponents(
+                np.minimum(margin[rows] / unit, MOST_PLACE),
+                gain[rows] / unit[:, None],
+                low[rows],
+                high[rows],
+                known.sigma[rows],
+                np.einsum("nd,nd->n", *[deviation[rows] / unit[:, None]] * 2),
+            )
         found[rows] = problem.least()
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Exponents:
-    """`-t mu + sum_j E_j(t g_j)` of some points."""
+    """`-t mu + sum_j E_j(t g_j)` of some points, in units of the largest standard deviation of a feature's part."""
 
     margin: Floats
     gain: Floats
     low: Floats
     high: Floats
     sigma: Floats
+    variance: Floats
+    """Of all parts together (N,)."""
 
     def at(self, t: Floats) -> tuple[Floats, Floats]:
         """Values and slopes (N,)."""
@@ -105,40 +112,40 @@ class _Exponents:
 
     def least(self) -> Floats:
         """The least values found, at most 0 (N,)."""
-        left, slope_left, right, slope_right, best = self._around()
-        kept = np.zeros(len(best), dtype=np.int64)
-        for _ in range(STEPS):
-            # Regula falsi; an end that stays counts for half (Illinois).
-            t = (left * slope_right - right * slope_left) / (slope_right - slope_left)
-            t = np.where((t > left) & (t < right), t, (left + right) / 2)
-            value, slope = self.at(t)
-            best = np.minimum(best, value)
-            below = slope < 0
-            slope_right = np.where(below & (kept == 1), slope_right / 2, slope_right)
-            slope_left = np.where(~below & (kept == -1), slope_left / 2, slope_left)
-            left, right = np.where(below, t, left), np.where(below, right, t)
-            slope_left, slope_right = np.where(below, slope, slope_left), np.where(below, slope_right, slope)
-            kept = np.where(below, 1, -1)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # far out, where nothing is least
+            left, slope_left, right, slope_right, best = self._around()
+            kept = np.zeros(len(best), dtype=np.int64)
+            for _ in range(STEPS):
+                # Regula falsi; an end that stays counts for half (Illinois).
+                t = (left * slope_right - right * slope_left) / (slope_right - slope_left)
+                t = np.where((t > left) & (t < right), t, (left + right) / 2)
+                value, slope = self.at(t)
+                best = np.fmin(best, value)
+                below = slope < 0
+                slope_right = np.where(below & (kept == 1), slope_right / 2, slope_right)
+                slope_left = np.where(~below & (kept == -1), slope_left / 2, slope_left)
+                left, right = np.where(below, t, left), np.where(below, right, t)
+                slope_left, slope_right = np.where(below, slope, slope_left), np.where(below, slope_right, slope)
+                kept = np.where(below, 1, -1)
         return best
 
     def _around(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Places before and after the least value, not far apart, with the slopes there, and the least value so far."""
-        variance = np.maximum(np.square(self.sigma) - np.square(self.high), 0.0)
-        spread = np.einsum("nd,nd->n", np.square(self.gain), variance)
-        # Where the best would be if features were normal.
-        first = np.divide(self.margin, spread, out=np.ones(len(spread)), where=spread > LEAST_SPREAD)
+        first = self.margin / self.variance  # where it would be if features were normal
         value, slope = self.at(first)
-        best, rises = np.minimum(value, 0.0), slope >= 0
+        best, rises = np.fmin(value, 0.0), ~(slope < 0)
         ends, slopes = np.stack([first, first]), np.stack([slope, slope])
         for move, chosen in ((1 / STRIDE, rises), (STRIDE, ~rises)):
             rows, end = np.flatnonzero(chosen), int(move > 1)
-            while len(rows):
+            for _ in range(MOST_STRIDES):
                 t = move * ends[end, rows]
                 value, slope = self.take(rows).at(t)
-                best[rows] = np.minimum(best[rows], value)
+                best[rows] = np.fmin(best[rows], value)
                 passed = (slope < 0) == (move < 1)
                 ends[1 - end, rows] = np.where(passed, ends[end, rows], t)
                 slopes[1 - end, rows] = np.where(passed, slopes[end, rows], slope)
                 ends[end, rows], slopes[end, rows] = t, slope
-                rows = rows[~passed & (t > LEAST_PLACE) & (t < MOST_PLACE)]
+                rows = rows[~passed]
+                if not len(rows):
+                    break
         return ends[0], slopes[0], ends[1], slopes[1], best

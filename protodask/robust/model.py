@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import Column, Label, feature_names
 from protodask.errors import InputError
 from protodask.prototypes.tiles import Precision
+from protodask.robust.brackets import TILE
 from protodask.robust.certified import knowledge
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Formulation, certifying, named
@@ -119,8 +120,16 @@ class RobustModel:
 
     def certified(self, rows: UncertainRows, formulation: str | None = None) -> tuple[Floats, NDArray[np.int8]]:
         """`certified_eps`, and by which of `certified.BOUNDS` (N,): of several planes, the one that leaves most."""
+        name, step = self.certifying(formulation), max(1, TILE // max(1, self.n_features))
+        parts = [
+            self._certify(rows.take(slice(first, first + step)), name) for first in range(0, max(len(rows), 1), step)
+        ]
+        eps, by = zip(*parts, strict=True)
+        return np.concatenate(eps), np.concatenate(by)
+
+    def _certify(self, rows: UncertainRows, formulation: Formulation) -> tuple[Floats, NDArray[np.int8]]:
         predicted = self.predict(rows)
-        known = knowledge(rows, self.certifying(formulation))
+        known = knowledge(rows, formulation)
         # For the side that was predicted: on the plane itself, rounding may see a middle on the other one.
         if self.n_classes == 2:
             side = np.where(predicted == 1, 1.0, -1.0)

@@ -107,14 +107,14 @@ def _side(low: Floats, high: Floats, sigma: Floats, tolerance: float) -> Floats:
 def _at_the_end(mean: Floats, sigma: Floats) -> Floats:
     """`sup over t of 2 D_b(t) / t^2`."""
     distance = np.square(1 - mean)
-    variance = _variance(mean, sigma)
+    squared = variance(mean, sigma)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = variance / distance
+        ratio = squared / distance
         skewed = distance * (1 - ratio) * (1 + ratio) / (-2 * np.log(ratio))
-    return np.where((ratio > 0) & (ratio < 1), skewed, variance)
+    return np.where((ratio > 0) & (ratio < 1), skewed, squared)
 
 
-def _variance(mean: Floats, sigma: Floats) -> Floats:
+def variance(mean: Floats, sigma: Floats) -> Floats:
     """`sg^2 - m^2`, exact to the last places where `sg` is next to `m`, and 0 only where they are equal."""
     least = np.finfo(np.float64).tiny * (sigma > np.abs(mean))
     return np.maximum((sigma - mean) * (sigma + mean), least)
@@ -188,10 +188,10 @@ class TwoPoints(NamedTuple):
 
 def _two_points(mean: Floats, sigma: Floats) -> TwoPoints:
     distance = 1 - mean
-    variance = _variance(mean, sigma)
+    squared = variance(mean, sigma)
     with np.errstate(invalid="ignore", divide="ignore"):
-        width = distance + variance / distance
-        return TwoPoints(*(np.where(distance > 0, found, 0.0) for found in (width, variance / (distance * width))))
+        width = distance + squared / distance
+        return TwoPoints(*(np.where(distance > 0, found, 0.0) for found in (width, squared / (distance * width))))
 
 
 def largest_growth(t: Floats, low: Floats, high: Floats, sigma: Floats) -> tuple[Floats, Floats]:

@@ -69,6 +69,25 @@ def test_subsample__is_the_same_again_and_as_a_step(call: Call, log: Path, tmp_p
     assert "There is nothing to do" in call("run", file).stdout
 
 
+def test_subsample__by_a_column_says_what_was_kept_of_its_values(call: Call, tmp_path: Path) -> None:
+    """A feature may be called like what parts are called otherwise."""
+    table = tmp_path / "log.csv"
+    rows = [f"{row % 4},{int(row % 10 == 0)},{row % 2}\n" for row in range(400)]
+    table.write_text("class,reward,did\n" + "".join(rows))
+    assert call("ingest", table, "--target", "did", "--out", tmp_path / "log").exit_code == 0
+    for by, rate in (("reward", "0=0.25"), ("class", "0=0.25")):
+        words = ("subsample", tmp_path / "log", "--out", tmp_path / by, "--by", by, "--rate", rate)
+        done = call(*words)
+        assert done.exit_code == 0, done.output
+        assert by in done.stdout.splitlines()[2]
+        assert any(line.startswith("(other)") for line in done.stdout.splitlines())
+        found = json.loads(call(*words, "--json", "--overwrite").stdout)
+        assert found["by"] == by
+        assert [part["label"] for part in found["values"]] == [0.0, "(other)"]
+        assert sum(part["source_rows"] for part in found["values"]) == 400
+        assert sum(part["rows"] for part in found["values"]) == found["rows"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "facts"),
     [

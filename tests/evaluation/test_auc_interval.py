@@ -150,7 +150,7 @@ def test_half_width__does_not_know_where_squares_of_weights_vanish() -> None:
     assert half_width(class_totals(positive, weight)) < half_width(class_totals(positive, weight * 1e-200)) == math.inf
 
 
-@pytest.mark.parametrize(("positives", "negatives", "shift"), [(15, 200, 1.0), (40, 40, 2.0), (300, 300, 0.5)])
+@pytest.mark.parametrize(("positives", "negatives", "shift"), [(12, 200, 1.0), (40, 40, 2.0), (300, 300, 0.5)])
 def test_area_interval__covers_about_as_often_as_it_says(positives: int, negatives: int, shift: float) -> None:
     true = float(norm.cdf(shift / math.sqrt(2)))
     random = np.random.default_rng(positives)
@@ -164,8 +164,22 @@ def test_area_interval__covers_about_as_often_as_it_says(positives: int, negativ
     assert np.median(narrower) > 1.5
 
 
-def test_area_interval__of_what_is_told_apart_is_that_of_the_deviation() -> None:
-    found = auc(np.arange(20.0), np.arange(20) >= 10)
-    assert found.value == 1
+@pytest.mark.parametrize("inclusion", [None, 0.3, 0.07])
+@pytest.mark.parametrize("rows", [20, 37, 100])
+def test_area_interval__of_what_is_told_apart_is_that_of_the_deviation(rows: int, inclusion: float | None) -> None:
+    """Also where rounding makes the area a little less than 1, or its variance a little more than 0."""
+    label = np.arange(rows) >= rows // 2
+    weights = {} if inclusion is None else {"inclusion": np.where(label, 1.0, inclusion)}
+    found = auc(np.arange(float(rows)), label, **weights)  # type: ignore[arg-type]
+    assert found.value == pytest.approx(1, abs=1e-12)
     assert (found.low, found.high) == (found.deviation.low, 1.0)
-    assert 0 < found.low < 0.5
+    assert 0 < found.low < 0.9
+    tied = auc(np.zeros(rows), label, **weights)  # type: ignore[arg-type]
+    assert tied.low < 0.5 - 0.1 < tied.value < 0.5 + 0.1 < tied.high
+
+
+def test_area_interval__of_few_rows_of_a_class_is_that_of_the_deviation() -> None:
+    score = np.random.default_rng(0).normal(size=209)
+    found = [auc(score + (np.arange(209) < few), np.arange(209) < few) for few in (9, 10)]
+    assert (found[0].low, found[0].high) == (found[0].deviation.low, found[0].deviation.high)
+    assert found[1].low > found[1].deviation.low

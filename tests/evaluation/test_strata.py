@@ -12,7 +12,7 @@ from protodask.data.format.schema import INCLUSION
 from protodask.data.tables.ingest import ingest
 from protodask.errors import Code
 from protodask.evaluation import policy_value, subsample
-from protodask.evaluation.strata import OTHERS, of_values
+from protodask.evaluation.strata import of_values
 
 ROWS = 3000
 
@@ -112,7 +112,7 @@ def test_subsample__without_most_zero_rewards_says_what_a_policy_is_worth(
 
 def test_strata__what_is_left_is_a_part(log: Dataset, frame: pd.DataFrame) -> None:
     strata = of_values(log, "reward", ["0", 2.0, 0])
-    assert strata.labels == (0.0, 2.0, OTHERS)
+    assert strata.labels == (0.0, 2.0)
     codes = np.concatenate([strata.codes(log.read(number)) for number in range(log.layout.n_blocks)])
     np.testing.assert_array_equal(codes, np.select([frame.reward == 0, frame.reward == 2], [0, 1], 2))
 
@@ -122,8 +122,23 @@ def test_strata__what_is_missing_is_of_no_category(tmp_path: Path) -> None:
     ingest(table, tmp_path / "gaps", target="target", categorical=["place"])
     data = Dataset.open(tmp_path / "gaps")
     strata = of_values(data, "place", [])
-    assert strata.labels == ("x", "y", OTHERS)
+    assert strata.labels == ("x", "y")
     np.testing.assert_array_equal(strata.codes(data.read(0)), [0, 2, 1, 0] * 5)
+
+
+def test_strata__what_is_missing_is_no_value_even_where_the_mean_is(tmp_path: Path) -> None:
+    """Missing numbers stand there as the mean of the others, which may be one that is named."""
+    table = pd.DataFrame(
+        {
+            "reward": [-1.0, 0.0, 1.0, None] * 6,
+            "size": pd.Series(["s", "m", "l", None] * 6),
+            "target": [0, 1] * 12,
+        }
+    )
+    ingest(table, tmp_path / "gaps", target="target", ordinal={"size": ["s", "m", "l"]})
+    data = Dataset.open(tmp_path / "gaps")
+    np.testing.assert_array_equal(of_values(data, "reward", [0]).codes(data.read(0)), [1, 0, 1, 1] * 6)
+    np.testing.assert_array_equal(of_values(data, "size", ["m"]).codes(data.read(0)), [0, 1, 2, 3] * 6)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +146,8 @@ def test_strata__what_is_missing_is_of_no_category(tmp_path: Path) -> None:
     [
         ({"by": "rewards", "rates": {0: 0.5}}, "column-missing", ["'rewards'", "reward"]),
         ({"by": "reward", "rates": {"none": 0.5}}, "bad-setting", ["'none'", "'reward'"]),
+        ({"by": "reward", "rates": {"nan": 0.5}}, "bad-setting", ["'nan'", "'reward'"]),
+        ({"by": "reward", "rates": {np.inf: 0.5}}, "bad-setting", ["inf", "'reward'"]),
         ({"by": "reward", "rates": {7: 0.5}}, "unknown-name", ["value of 'reward'", "7"]),
         ({"by": "reward", "rates": {0: 0.5, "0": 0.4}}, "named-twice", ["value of 'reward'", "0"]),
         ({"by": "reward", "budget": 100}, "settings-conflict", ["budget", "'reward'"]),

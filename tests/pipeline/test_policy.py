@@ -1,5 +1,6 @@
 """The value of a policy as a step: the same from any source, engine and blocks, in one pass."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from support.pipelines import results_of
 from protodask.data.tables.ingest import ingest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code
-from protodask.pipeline.file.definition import read_pipeline
+from protodask.pipeline.file.definition import Pipeline, read_pipeline
 from protodask.pipeline.results.common import PolicyEvaluated
+from protodask.pipeline.state.records import record_name
 from protodask.pipeline.steps import EvaluateStep, PolicyStep, describe_step
 from protodask.pipeline.work.policy_log import LogColumns, policy_log
 from protodask.prototypes import FitConfig, fit
@@ -140,12 +142,38 @@ def test_pipeline__judges_a_policy(step: str, noted: bool, tmp_path: Path) -> No
     assert describe_step(pipeline.steps[0]) == f"policy, a policy on {tmp_path}/log.parquet"
 
 
+def test_pipeline__that_had_asked_evaluate_for_a_policy_goes_on(tmp_path: Path) -> None:
+    """What it wrote when the step had another name is its own, and is written again."""
+    _log(100).to_parquet(tmp_path / "log.parquet")
+    out = tmp_path / "value.json"
+    pipeline = Pipeline(
+        str(tmp_path / "p.yaml"),
+        "",
+        {},
+        (PolicyStep(str(tmp_path / "log.parquet"), match="match", out=str(out)),),
+        state=str(tmp_path / "state"),
+    )
+    with thread_engine(1) as engine:
+        results_of(pipeline, engine)
+        (record,) = (tmp_path / "state/steps").glob("*.json")
+        assert record.name == f"{record_name('evaluate', (str(out),), {}, 0)}.json"
+        known = json.loads(record.read_text())
+        record.write_text(json.dumps({**known, "key": "of the version before"}))
+        (result,) = results_of(pipeline, engine)
+    assert isinstance(result, PolicyEvaluated)
+
+
 def test_pipeline__that_asks_for_no_policy_is_one_of_a_model(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text("steps:\n  - evaluate: {data: d.zarr, model: m.zarr, policy: 'false'}\n")
     pipeline = read_pipeline(str(file))
     assert pipeline.steps == (EvaluateStep("m.zarr", "d.zarr"),)
-    assert len(pipeline.notes) == 1
+    assert ["leave it out" in note for note in pipeline.notes] == [True]
+    file.write_text("steps:\n  - evaluate: {data: d.zarr, model: m.zarr, policy: }\n")
+    assert read_pipeline(str(file)).notes == ()
+    file.write_text("steps:\n  - evaluate:\n      data: d.zarr\n      policy: true\n      confidence: high\n")
+    with refused("bad-setting", "line 5", "(evaluate)", "high"):
+        read_pipeline(str(file))
     file.write_text("steps:\n  - evaluate: {data: d.zarr, model: m.zarr, policy: perhaps}\n")
     with refused("bad-setting", "line 2", "policy", "perhaps"):
         read_pipeline(str(file))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ from protodask import PrototypeSetClassifier
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.data.tables.ingest import ingest_arrays
 from protodask.engine import Engine, Layout, Source, array_source, thread_engine
+from protodask.engine.memory import RESIDENT_COPIES
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import config as config_module
 from protodask.prototypes.candidates import HELD_OUT, priority
 from protodask.prototypes.config import MOST_STAGED_BYTES, stage_row_bytes, stage_sizes
-from protodask.prototypes.footprint import Shape
+from protodask.prototypes.convergence import ConvergenceWarning
+from protodask.prototypes.footprint import Shape, shape_of
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, FitEvent, IterationDone
 from protodask.prototypes.kernel import row_side
@@ -77,10 +81,40 @@ def test_plans__allow_for_the_longest_stages_of_fewer_forms(forms: int, precisio
         precision=precision,
         scored=False,
         progressive=True,
+        stored_features=forms,
     )
     row_bytes = stage_row_bytes(forms, 2, precision)
     assert max(stage_sizes(10**7, 1000, row_bytes)) * row_bytes <= planned.staged_bytes
     assert replace(planned, progressive=False).staged_bytes == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_plans__allow_for_the_memory_that_stages_take(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows as they are stored are in memory beside those in standard units."""
+    random, rows = np.random.default_rng(0), 40_000
+    features = random.normal(size=(rows, 20))
+    data = ingest_arrays(features, features[:, 0] > 0, tmp_path / "data", dtype=dtype, block_rows=1024)
+    config = FitConfig(n_candidates=100, n_draws=1, feature_forms="plain", precision="float32", max_iterations=1)
+    peaks: list[tuple[int, int]] = []
+
+    def measured(*given: Any) -> Iterator[Any]:
+        tracemalloc.start()
+        try:
+            found = list(stages(*given))
+            peaks.append((tracemalloc.get_traced_memory()[1], found[-1].source.layout.n_rows))
+        finally:
+            tracemalloc.stop()
+        return iter(found)
+
+    monkeypatch.setattr("protodask.prototypes.training.stages", measured)
+    with thread_engine(1) as engine, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit(data, config, engine=engine)
+    ((peak, staged),) = peaks
+    assert staged > rows / 4
+    assert peak <= RESIDENT_COPIES * shape_of(data, config).staged_bytes
 
 
 def test_records__say_whether_it_begins_on_parts() -> None:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
+from protodask.evaluation.auc_interval import area_interval
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations
-from protodask.evaluation.metrics import EvaluationPartial, evaluation_partial, finish_evaluation, merge_evaluations
+from protodask.evaluation.metrics import CONFIDENCE, EvaluationPartial, evaluation_partial, merge_evaluations
 from protodask.evaluation.outcomes import PROBABILITY, OutcomeSums, read_outcomes
-from protodask.evaluation.roc import curve_bytes
+from protodask.evaluation.roc import curve_bytes, finish_areas
 from protodask.evaluation.row_moments import (
     Estimate,
     Moments,
@@ -224,14 +225,16 @@ def assess(found: RowStatistics, marginals: Floats) -> Quality:
 
 def _area(found: RowStatistics) -> Metric:
     name = "ROC AUC"
-    scores = finish_evaluation(found.evaluation)
-    if scores.roc_auc is None:
+    classes, curves = found.sums.classes, found.evaluation.curves
+    if curves is None:
         reason = "left out: keeping every score needs more memory than the limit allows"
         return Metric(name, Estimate(math.nan), None, True, reason)
-    area, ends = scores.roc_auc, scores.roc_auc_interval
-    if math.isnan(area):
+    areas = finish_areas(curves, classes)
+    if math.isnan(areas.macro):
         return Metric(name, Estimate(math.nan), None, True, "not defined: the rows are all of one class")
-    if ends is None:
+    if len(classes.rows) > 2:
         method = "mean over classes against the rest; no interval, as the classes share their rows"
-        return Metric(name, Estimate(area), 0.5, True, method)
-    return Metric(name, Estimate(area, *ends), 0.5, True, "interval of DeLong, or where there is none a bound")
+        return Metric(name, Estimate(areas.macro), 0.5, True, method)
+    ends = area_interval(areas.macro, areas.spread, classes, areas.error_bound, CONFIDENCE)
+    method = "interval of DeLong" if areas.spread is not None else "a bound on the deviation"
+    return Metric(name, Estimate(areas.macro, ends.low, ends.high), 0.5, True, method)

@@ -303,7 +303,7 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
         of_key = line if key is None else document.line("steps", number - 1, kind, key)
         return f"The pipeline {path}, line {of_key}, step {number} ({kind})"
 
-    notes: tuple[str, ...] = ()
+    parsed, notes = kind, tuple[str, ...]()
     if isinstance(values, Mapping):
         if kind == "ingest" and "append" in values:
             raise InputError(
@@ -312,11 +312,13 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
                 "Write `new: true` in its place: it adds the files that the dataset does not have.",
             )
         values = {key: _fill(value, known, f"{at(str(key))}: {key}") for key, value in values.items()}
-        for key in [key for key in values if key in STEPS[kind].moved]:
-            notes = (f"{at(key)}: what `{key}` asked for is the step `{STEPS[kind].moved[key]}` now: write that.",)
-            if convert(values.pop(key), bool, f"{at(key)}: {key}"):
-                kind = STEPS[kind].moved[key]
-    return _Named(parse_record(STEPS[kind], values, at), name, line, notes)
+        for key, other in STEPS[kind].moved.items():
+            value = values.pop(key, None)
+            if value is not None and convert(value, bool, f"{at(key)}: {key}"):
+                notes, parsed = (f"{at(key)}: with `{key}` it is the step `{other}` now: write that.",), other
+            elif value is not None:
+                notes = (f"{at(key)}: `{key}` is a step of its own now: leave it out.",)
+    return _Named(parse_record(STEPS[parsed], values, at), name, line, notes)
 
 
 def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:

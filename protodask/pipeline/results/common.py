@@ -118,8 +118,8 @@ class DatasetSubsampled(Result):
     """A part of a dataset's rows lies at its path."""
 
     dataset: Dataset
-    by: str
-    """What a part is called: "class", or the name of a column."""
+    by: str | None
+    """The column whose values the parts are of; None where they are classes."""
     parts: tuple[DrawnPart, ...]
 
     @property
@@ -129,7 +129,7 @@ class DatasetSubsampled(Result):
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        by_class = self.by == "class"
+        by_class = self.by is None
         return {
             **self.dataset.describe(),
             "kind": "subsample",
@@ -158,7 +158,7 @@ class DatasetSubsampled(Result):
             [str(part.label), f"{part.rows:,}", f"{part.rate:.4g}", f"{part.kept:,}", number(part.weight)]
             for part in self.parts
         ]
-        yield Table([self.by, "rows", "rate", "kept", "stand for"], rows)
+        yield Table([self.by or "class", "rows", "rate", "kept", "stand for"], rows)
 
 
 @dataclass(frozen=True)

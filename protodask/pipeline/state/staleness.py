@@ -126,8 +126,9 @@ def _record_names(steps: Sequence[Step], written: Sequence[tuple[str, ...]]) -> 
     seen: Counter[str] = Counter()
     names = []
     for step, own in zip(steps, written, strict=True):
-        first = record_name(step.command, own, settings_of(step), 0)
-        names.append(record_name(step.command, own, settings_of(step), seen[first]))
+        kind = step.recorded_as or step.command
+        first = record_name(kind, own, settings_of(step), 0)
+        names.append(record_name(kind, own, settings_of(step), seen[first]))
         seen[first] += 1
     return names
 

@@ -137,6 +137,8 @@ class Step(ABC):
     """Whether it passes over data, and it has to be said where."""
     moved: ClassVar[Mapping[str, str]] = {}
     """Settings that once made it do what is another step now: the name of that step, by the setting."""
+    recorded_as: ClassVar[str] = ""
+    """What runs remember it by, where that is not its name: the step that it once was a part of."""
 
     @classmethod
     def command_words(cls) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class PolicyStep(GivenRows, Step):
     command = "policy"
     panel = Panel.USE
     writes_files = True
+    recorded_as = "evaluate"
 
     data: Annotated[
         Read,

@@ -88,9 +88,9 @@ class SubsampleStep(Step):
         )
         by_class, found = draw.strata.column is None, draw.counted
         figures = (values.tolist() for values in (found.rows, draw.rates, found.kept, found.weight))
-        parts = [DrawnPart(*part) for part in zip(draw.strata.labels, *figures, strict=True)]
+        parts = [DrawnPart(*part) for part in zip(draw.strata.shown, *figures, strict=True)]
         shown = tuple(part for part in parts if part.rows or by_class)
-        return DatasetSubsampled(dataset, "class" if by_class else draw.strata.name, shown)
+        return DatasetSubsampled(dataset, None if by_class else draw.strata.name, shown)
 
     def subject(self) -> str:
         return f"{mask(self.data)} into {mask(self.out)}"
