@@ -24,13 +24,10 @@ DRAWS_OF_FEW, DRAWS, DRAWN_ROWS = 5, 2, 2000
 where they are many. On eleven tables three draws of 12 times the root of the number of rows take a fifth longer than
 two of 20 times, and lose as much; what interacts is learnt better by these (a chess board by 6 per cent)."""
 
-FEWEST_CANDIDATES, MOST_CANDIDATES, MANY_CANDIDATES = 500, 2000, 1000
+FEWEST_CANDIDATES, MOST_CANDIDATES = 500, 2000
 CANDIDATES_BY_ROOT = 20
 """Times the root of the number of rows that a draw has as candidates where no number is given and rows are not few,
-within the first two limits."""
-
-MOST_PAIRS = 200_000_000
-"""Of a row and a candidate in an evaluation, beyond which the number of candidates falls to `MANY_CANDIDATES`."""
+within these limits."""
 
 DRAWN_PAIRS = 80_000_000
 """Of a row and a candidate in an evaluation of all draws, beyond which there are fewer draws."""
@@ -44,6 +41,9 @@ FIRST_STAGE, GROWTH = 8192, 3
 
 STAGED_FOR_EACH_CANDIDATE = 4
 """Rows for each candidate that the first stage has at least: with fewer, it learns its sample by heart."""
+
+JUDGED_BY = 8
+"""Rows for each candidate from which on a stage says which of them are of use."""
 
 WORTHWHILE = 2
 """Times the rows of a stage that there are in all, at least."""
@@ -74,7 +74,7 @@ class FitConfig:
     of those that go together: see the module `forms`."""
     n_candidates: int = 0
     """`M`: rows tried as prototypes in a round of a draw; 0 for 500 up to 2,000 rows, then 20 times the root of
-    their number up to 2,000, and 1,000 where rows are very many."""
+    their number up to 2,000. Where rows are many, those that are of no use on a part of the rows are let go."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
     lambda_v: float = 3e-4
@@ -164,8 +164,7 @@ class FitConfig:
         candidates, draws, precision = self.n_candidates, self.n_draws, self.precision
         few = n_rows <= DRAWN_ROWS
         if not candidates:
-            most = min(MOST_CANDIDATES, max(MANY_CANDIDATES, MOST_PAIRS // max(n_rows, 1)))
-            candidates = FEWEST_CANDIDATES if few else min(int(CANDIDATES_BY_ROOT * n_rows**0.5), most)
+            candidates = FEWEST_CANDIDATES if few else min(int(CANDIDATES_BY_ROOT * n_rows**0.5), MOST_CANDIDATES)
         if not draws:
             most = DRAWS_OF_FEW if few else DRAWS
             draws = min(max(DRAWN_PAIRS // max(n_rows * candidates, 1), 1), most)

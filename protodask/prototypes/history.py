@@ -18,6 +18,8 @@ class StageRecord:
     rows: int
     iterations: int
     evaluations: int
+    candidates: int | None = None
+    """That went on to what followed; None in records of earlier versions."""
 
 
 @dataclass(frozen=True)

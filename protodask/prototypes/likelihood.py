@@ -56,7 +56,7 @@ class Candidates:
     def rows_sorted(self) -> NDArray[np.int64]:
         return np.sort(self.rows)
 
-    def part(self, places: slice) -> Candidates:
+    def part(self, places: slice | NDArray[np.bool_]) -> Candidates:
         """Those at some places."""
         return Candidates(self.features[places], self.classes[places], self.rows[places])
 

@@ -18,7 +18,7 @@ knows no solver; one evaluation is one pass over the data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,11 @@ class RoundProblem:
         """Where the candidates of each batch are."""
         ends = np.cumsum(self.sizes).tolist()
         return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+
+    def part(self, kept: NDArray[np.bool_]) -> RoundProblem:
+        """The problem with some of the candidates (J,)."""
+        sizes = tuple(int(np.count_nonzero(kept[places])) for places in self.places)
+        return replace(self, candidates=self.candidates.part(kept), sizes=sizes)
 
     def split(self, theta: Floats) -> tuple[Floats, Floats]:
         """`theta` as feature weights `v` of each batch (B, D) and candidate weights `w` (J,)."""

@@ -5,6 +5,10 @@ priority, as in the draw of candidates; the rows of smallest priority are taken 
 a stage are the first ones of those that follow. Each stage begins where the one before ended, and ends when the rows it
 holds out are not helped any more: the rest is noise of its sample.
 
+A candidate that has no weight at the end of a stage of many rows for each candidate is let go: many may be tried where
+few are looked at in the end. (Two thousand are tried on four million rows of 30 features in the time that a thousand
+take which are all kept, and the log-loss is 0.229 in place of 0.243.)
+
 In a stage the weights of the rows of a class, without those that the objective leaves out, add up to its share,
 
     r_n = s_n W_k / W / sum_{m in stage, y_m = k} s_m,  k = y_n

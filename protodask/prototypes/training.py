@@ -21,7 +21,7 @@ from protodask.data.format.summary import Summary
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
 from protodask.errors import InputError
 from protodask.prototypes.candidates import STANDARDIZED, check_classes, draw, sampling
-from protodask.prototypes.config import FitConfig, stage_row_bytes, stage_sizes
+from protodask.prototypes.config import JUDGED_BY, FitConfig, stage_row_bytes, stage_sizes
 from protodask.prototypes.forms import Forms, learn_forms
 from protodask.prototypes.history import (
     BatchDone,
@@ -253,7 +253,7 @@ class Training:
 
         values: list[float] = []
 
-        def report(state: Iteration, rows: int | None = None) -> None:
+        def report(problem: RoundProblem, state: Iteration, rows: int | None = None) -> None:
             if rows is None:
                 values.append(state.value)
             feature_weights, candidate_weight = problem.split(state.theta)
@@ -272,8 +272,9 @@ class Training:
             for callback in self.callbacks:
                 callback(event)
 
-        start, begun = self._train_in_stages(source, problem, number, model.n_batches > 0, report)
-        solution = self._minimize(source, problem, number, report, start)
+        start, kept, begun = self._train_in_stages(source, problem, number, model.n_batches > 0, report)
+        problem, used = problem.part(kept), drawn.part(kept)
+        solution = self._minimize(source, problem, number, partial(report, problem), start)
         if solution.status not in ("converged", "stationary", "held out"):
             from protodask.prototypes.convergence import ConvergenceWarning
 
@@ -285,7 +286,7 @@ class Training:
             )
         feature_weights, candidate_weight = problem.split(solution.theta)
         batches = tuple(
-            make_batch(drawn.part(places), feature_weight, candidate_weight[places], standardization, columns)
+            make_batch(used.part(places), feature_weight, candidate_weight[places], standardization, columns)
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )
         record = _record(number, solution, batches, drawn, values, time.perf_counter() - began)
@@ -298,11 +299,14 @@ class Training:
         number: int,
         scored: bool,
         report: Callable[..., None],
-    ) -> tuple[Floats | None, tuple[StageRecord, ...]]:
-        """Where parts of the rows lead, None if there are none worth the while, and how it went on each."""
+    ) -> tuple[Floats | None, NDArray[np.bool_], tuple[StageRecord, ...]]:
+        """Where parts of the rows lead, None if there are none worth the while, which candidates are of use there (J,),
+        and how it went on each.
+        """
         config, found = self.config, list[StageRecord]()
+        kept = np.ones(problem.n_candidates, dtype=np.bool_)
         if not (config.progressive and problem.held_out_weight):
-            return None, ()
+            return None, kept, ()
         sizes = stage_sizes(
             source.layout.n_rows,
             problem.n_candidates,
@@ -310,24 +314,29 @@ class Training:
         )
         every = np.arange(problem.n_features)
         side = row_side(every, problem.standardization, self._forms.columns, problem.precision)
-        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
         theta = starting_point(problem)
         for stage in stages(self.engine, source, problem, config.seed, sizes, side, scored):
-            rows = stage.source.layout.n_rows
-            objective = self._objective(stage.source, stage.problem, number, f"rows-{rows}", warm=bool(found))
+            rows, own = stage.source.layout.n_rows, stage.problem.part(kept)
+            scale = solver_scale(own.n_features, own.n_candidates, own.n_batches)
+            objective = self._objective(stage.source, own, number, f"rows-{rows}", warm=bool(found))
             solution = solve(
                 objective,
                 theta,
                 scale,
                 config.tolerance,
                 config.max_iterations,
-                partial(report, rows=rows),
+                partial(report, own, rows=rows),
                 OF_A_STAGE,
             )
             self.engine.forget(stage.source)
             theta = solution.theta
-            found.append(StageRecord(rows, solution.iterations, solution.evaluations))
-        return (theta if found else None), tuple(found)
+            if config.leave_one_out and rows >= JUDGED_BY * problem.n_candidates:
+                useful = of_use(own, theta)
+                kept[np.flatnonzero(kept)[~useful]] = False
+                theta = np.concatenate([theta[: own.n_feature_weights], theta[own.n_feature_weights :][useful]])
+            left = int(np.count_nonzero(kept))
+            found.append(StageRecord(rows, solution.iterations, solution.evaluations, left))
+        return (theta if found else None), kept, tuple(found)
 
     def _minimize(
         self,
@@ -443,6 +452,14 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
     )
 
 
+def of_use(problem: RoundProblem, theta: Floats) -> NDArray[np.bool_]:
+    """Candidates that have a weight (J,), or all of a batch in which none has."""
+    useful = problem.split(theta)[1] > 0
+    for places in problem.places:
+        useful[places] |= not useful[places].any()
+    return useful
+
+
 def without_prototypes(problem: RoundProblem) -> Floats:
     """The start, with no candidate of any weight."""
     theta = starting_point(problem)
@@ -459,7 +476,7 @@ class DrawnCandidates:
     rows: Integers
     weight: Floats
 
-    def part(self, places: slice) -> DrawnCandidates:
+    def part(self, places: slice | NDArray[np.bool_]) -> DrawnCandidates:
         """Those at some places."""
         return DrawnCandidates(self.features[places], self.classes[places], self.rows[places], self.weight[places])
 

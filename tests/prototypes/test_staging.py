@@ -183,9 +183,9 @@ def test_stages__minimise_the_formula_of_their_rows(
     (part,) = held_out_parts(engine, data, config, grouped=False)
     seen: list[RoundProblem] = []
 
-    def noted(self: Training, source: Source, problem: RoundProblem, *others: Any) -> tuple[None, tuple[()]]:
+    def noted(self: Training, source: Source, problem: RoundProblem, *others: Any) -> tuple[None, Any, tuple[()]]:
         seen.append(problem)
-        return None, ()
+        return None, np.ones(problem.n_candidates, dtype=np.bool_), ()
 
     monkeypatch.setattr(Training, "_train_in_stages", noted)
     Training(part, config, engine, MemoryScores()).run()
@@ -210,6 +210,9 @@ def test_training__says_on_which_parts_it_began(
     _, history = trained(engine, data, replace(CONFIG, **settings), callbacks=[events.append])
     for record in history:
         assert [stage.rows for stage in record.stages] == [100, 300]
+        left = [stage.candidates for stage in record.stages]
+        assert left[0] == len(record.candidates), "a hundred rows do not tell of twenty candidates"
+        assert record.prototypes <= (left[1] or 0) < len(record.candidates)
         told = [event for event in events if isinstance(event, IterationDone) and event.batch == record.batch]
         for stage in record.stages:
             assert sum(event.rows == stage.rows for event in told) == stage.iterations
