@@ -55,6 +55,12 @@ the log a record and its bytes."""
 MERGING_VECTORS = 6
 """Arrays of candidates x features while equivalent prototypes are merged."""
 
+TAKEN_COPIES = 2.2
+"""Of rows that are taken from blocks: joined from parts, and in the order asked for."""
+
+FETCHED_BYTES = 50_000_000
+"""That a worker fetches from others at a time, beside what it has."""
+
 SENT_COPIES = 3
 """Of what travels to workers: as it is, as bytes, and in the scheduler, which may be in the same process."""
 
@@ -144,13 +150,20 @@ class Shape:
 
     @property
     def staged_bytes(self) -> int:
-        """Of the rows of all parts, in the memory of the driver, where fewer forms than these may make them longer."""
-        if not self.progressive:
-            return 0
-        fewest_forms = stage_row_bytes(self.row_features, self.n_classes, self.precision)
-        longest = max(stage_sizes(self.n_rows, self.n_candidates, fewest_forms), default=0)
-        # As they are taken, and in standard units.
-        return max(longest * self.row_bytes, min(longest * self._staged_row_bytes, MOST_STAGED_BYTES))
+        """Of the rows of all parts in standard units, in the memory of the driver; with fewer forms they are more."""
+        return min(self._most_staged * self._staged_row_bytes, MOST_STAGED_BYTES)
+
+    @property
+    def taking_bytes(self) -> int:
+        """While these rows are taken: twice as they are stored, or once and in standard units."""
+        stored = self._most_staged * self.row_bytes
+        return max(int(TAKEN_COPIES * stored), stored + self.staged_bytes)
+
+    @property
+    def _most_staged(self) -> int:
+        """Rows of the longest part, if there are no more forms than features."""
+        fewest = stage_row_bytes(self.row_features, self.n_classes, self.precision)
+        return max(stage_sizes(self.n_rows, self.n_candidates, fewest), default=0) if self.progressive else 0
 
     @property
     def _staged_row_bytes(self) -> int:
@@ -334,13 +347,15 @@ def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory,
     working, driving = working_parts(shape, processes), driving_parts(shape, processes)
     if processes.kind == "threads":
         scores = Part("scores of earlier batches", RESIDENT_COPIES * resident)
-        staged = Part("rows to begin on", RESIDENT_COPIES * shape.staged_bytes)
+        # They are taken when no row is evaluated.
+        taking = shape.taking_bytes - sum(part.bytes for part in working)
+        staged = Part("rows to begin on", max(shape.staged_bytes, taking))
         both = Memory((*holding[:-1], *working, *driving, scores, staged, holding[-1]), kept)
         return both, both
     sent = Part("scores of earlier batches", (RESIDENT_COPIES + 1) * resident)
     received = Part("scores of earlier batches", 2 * resident)  # as bytes, and as they are
-    staged = Part("rows to begin on", (RESIDENT_COPIES + 1) * shape.staged_bytes)
-    begun = Part("rows to begin on", 2 * shape.staged_bytes)
+    staged = Part("rows to begin on", max(SENT_COPIES * shape.staged_bytes, shape.taking_bytes))
+    begun = Part("rows to begin on", shape.staged_bytes + min(shape.staged_bytes, FETCHED_BYTES))
     driver = (Part("Python and its libraries", INTERPRETER_BYTES), *driving, sent, staged)
     return Memory((*holding[:-1], *working, received, begun, holding[-1]), kept), Memory(driver)
 
