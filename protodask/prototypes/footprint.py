@@ -162,12 +162,12 @@ class Shape:
     @property
     def _most_staged(self) -> int:
         """Rows of the longest part, if there are no more forms than features."""
-        fewest = stage_row_bytes(self.row_features, self.n_classes, self.precision)
+        fewest = stage_row_bytes(self.row_features, 0, self.precision)
         return max(stage_sizes(self.n_rows, self.n_candidates, fewest), default=0) if self.progressive else 0
 
     @property
     def _staged_row_bytes(self) -> int:
-        return stage_row_bytes(self.n_features, self.n_classes, self.precision)
+        return stage_row_bytes(self.n_features, self.n_classes if self.scored else 0, self.precision)
 
     @property
     def score_bytes(self) -> int:

@@ -310,7 +310,7 @@ class Training:
         sizes = stage_sizes(
             source.layout.n_rows,
             problem.n_candidates,
-            stage_row_bytes(problem.n_features, len(self.data.classes), problem.precision),
+            stage_row_bytes(problem.n_features, len(self.data.classes) if scored else 0, problem.precision),
         )
         every = np.arange(problem.n_features)
         side = row_side(every, problem.standardization, self._forms.columns, problem.precision)

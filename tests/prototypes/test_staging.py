@@ -25,13 +25,14 @@ from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.footprint import Shape, shape_of
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, FitEvent, IterationDone
-from protodask.prototypes.kernel import row_side
-from protodask.prototypes.objective import Objective, Penalty, RoundProblem, starting_point
+from protodask.prototypes.kernel import Standardization, row_side
+from protodask.prototypes.likelihood import Candidates
+from protodask.prototypes.objective import Objective, Penalty, RoundProblem, make_problem, starting_point
 from protodask.prototypes.run_progress import read_progress
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.staging import first_rows, stages
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training, TrainingData, of_use
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]
@@ -82,7 +83,7 @@ def test_plans__allow_for_the_longest_stages_of_fewer_forms(forms: int, precisio
         progressive=True,
         stored_features=forms,
     )
-    row_bytes = stage_row_bytes(forms, 2, precision)
+    row_bytes = stage_row_bytes(forms, 0, precision)
     assert max(stage_sizes(10**7, 1000, row_bytes)) * row_bytes <= planned.staged_bytes
     assert replace(planned, progressive=False).staged_bytes == 0
 
@@ -270,3 +271,15 @@ def test_estimator__can_do_without(make_rows: MakeRows) -> None:
         settings: dict[str, Any] = {"n_candidates": 20, "n_draws": 1, "callbacks": [note]}
         PrototypeSetClassifier(progressive=progressive, **settings).fit(arrays["features"], arrays["target"])
     assert [bool(event.record.stages) for event in done] == [True, False]
+
+
+def test_of_use__a_batch_keeps_all_candidates_where_none_has_a_weight() -> None:
+    candidates = Candidates(np.zeros((5, 2)), np.array([0, 0, 1, 1, 1]), np.arange(5))
+    standardization = Standardization(np.zeros(2), np.ones(2))
+    problem = make_problem(candidates, np.ones(5), np.array([10.0, 10.0]), standardization, "float64", (2, 3))
+    theta = np.concatenate([np.ones(4), [0.0, 2.0, 0.0, 0.0, 0.0]])
+    useful = of_use(problem, theta)
+    np.testing.assert_array_equal(useful, [False, True, True, True, True])
+    part = problem.part(useful)
+    assert part.sizes == (1, 3)
+    np.testing.assert_array_equal(part.candidates.rows, [1, 2, 3, 4])
