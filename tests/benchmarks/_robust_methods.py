@@ -17,14 +17,16 @@ from sklearn.svm import SVC
 
 from protodask.engine import one_blas_thread
 from protodask.robust import RobustClassifier
-from protodask.robust.certified import Certificates, certify, knowledge
+from protodask.robust.certified import knowledge
 from protodask.robust.formulations import FORMULATIONS, unit_terms
 from protodask.robust.uncertain_rows import UncertainRows
 
 if TYPE_CHECKING:
     from benchmarks import _robust_data as data
+    from benchmarks._robust_certificates import Certificates, certify
 else:
     import _robust_data as data
+    from _robust_certificates import Certificates, certify
 
 Floats = NDArray[np.float64]
 

@@ -45,18 +45,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from protodask.robust import UncertainRows
-from protodask.robust.certified import certify, knowledge
+from protodask.robust.certified import knowledge
 from protodask.robust.formulations import unit_terms
 
 if TYPE_CHECKING:
     from benchmarks import _common as common
     from benchmarks import _robust_data as data
     from benchmarks import _robust_methods as methods
+    from benchmarks._robust_certificates import certify
     from benchmarks._robust_methods import CERTIFIED, METHODS, NOMINAL, Case, Covered, Measured
 else:
     import _common as common
     import _robust_data as data
     import _robust_methods as methods
+    from _robust_certificates import certify
     from _robust_methods import CERTIFIED, METHODS, NOMINAL, Case, Covered, Measured
 
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
+from benchmarks._robust_certificates import certify, eps_of_kappa, largest_kappa, sides
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from support.robust_terms import draw
 
 from protodask.robust.brackets import bracket
-from protodask.robust.certified import certify, eps_of_kappa, largest_kappa, sides
 from protodask.robust.terms import Floats, Terms
 
 SEEDS = st.integers(0, 10**6)

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from benchmarks._robust_certificates import eps_of_kappa, largest_kappa
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.uncertain_sets import two_points
@@ -13,7 +14,7 @@ from scipy.optimize import minimize_scalar
 
 from protodask.robust import UncertainRows
 from protodask.robust.brackets import worst_means
-from protodask.robust.certified import BOUNDS, eps_of_kappa, knowledge, largest_kappa
+from protodask.robust.certified import BOUNDS, knowledge
 from protodask.robust.chernoff import log_bounds, scaled
 from protodask.robust.formulations import largest_deviation, unit_terms
 from protodask.robust.spread import largest_growth
