@@ -17,10 +17,19 @@ def describe_budget_start(event: BudgetStarted) -> str:
     """What the building of a budget is about to do, in one line."""
     together = "" if event.group is None else f"; rows of the same {event.group!r} stay together"
     most = "" if event.most_fits is None else f", at most {event.most_fits:,} of them"
+    how = "searching greedily among" if event.greedy else "exploring"
     return (
-        f"exploring the {2**event.n_features:,} sets of {count(event.n_features, 'feature')}{most}, with "
-        f"{event.n_folds} folds each{together}"
+        f"{how} the {_sets(event)} sets of {count(event.n_features, 'feature')}{most}, with {event.n_folds} folds "
+        f"each{together}"
     )
+
+
+def _sets(event: BudgetStarted) -> str:
+    return f"{2**event.n_features:,}" if event.n_features <= MOST_COUNTED else f"2^{event.n_features}"
+
+
+MOST_COUNTED = 22
+"""Features of which the number of sets is shown in full."""
 
 
 class BudgetTally:
@@ -29,7 +38,7 @@ class BudgetTally:
     def __init__(self, started: BudgetStarted, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began = clock()
-        self._of = 2**started.n_features
+        self._of = "" if started.greedy else f" of {_sets(started)}"
         self._text = "assigning folds"
         self.stage = ""
 
@@ -44,9 +53,7 @@ class BudgetTally:
                 known = "" if math.isinf(event.guarantee) else f", guarantee {event.guarantee:.4g}"
                 failed = f", {event.failed:,} failed" if event.failed else ""
                 self.stage = "exploring"
-                self._text = (
-                    f"sets {event.expanded:,} of {self._of:,} expanded{failed}, {event.waiting:,} waiting{known}"
-                )
+                self._text = f"sets {event.expanded:,}{self._of} expanded{failed}, {event.waiting:,} waiting{known}"
             case ModelsProgress():
                 self.stage = "models"
                 self._text = f"models {event.done:,} of {event.of:,} fitted to all rows"

@@ -54,6 +54,8 @@ class BudgetStarted:
     most_fits: int | None
     group: str | None
     """Column whose rows of one value stay in one fold."""
+    greedy: bool = False
+    """Whether the sets are those that greedy sequences come by, and not all that may be needed."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> Bu
     settings = BudgetSettings(
         step.alpha, step.monotone_error, step.folds, step.most_fits, step.diminishing_returns, step.search
     )
-    listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name))
+    greedy = search_of(step.search, features.n_features) == "greedy"
+    listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name, greedy))
     with budgeted(data, features, config, settings, run_dir, engine, listen, keep=step.run_dir is not None) as run:
         compared = _compare(run, step.most_fits, listen) if step.compare else {}
         # The plot first: the folder says that all is there.
@@ -119,7 +122,7 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> Bu
             _write_plot(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
         if not (there and holds_budget(where, run.budget)):
             save_column_budget(run.budget, where, step.overwrite)
-    return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run, settings)))
+    return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run, greedy)))
 
 
 def _is_there(where: str, run_dir: str, overwrite: bool) -> bool:
@@ -223,7 +226,7 @@ def _holds(path: str, content: bytes) -> bool:
         return False
 
 
-def _notes(run: BudgetRun, settings: BudgetSettings) -> Iterator[str]:
+def _notes(run: BudgetRun, greedy: bool) -> Iterator[str]:
     """What speaks for other settings."""
     exploration, index = run.exploration, run.budget.index
     if not index.guaranteed:
@@ -233,7 +236,7 @@ def _notes(run: BudgetRun, settings: BudgetSettings) -> Iterator[str]:
             f"{exploration.monotone_error:.4g} that was assumed, so that nothing is guaranteed. Repeat with "
             f"--monotone-error {enough:g}; with the same --run-dir, only what is missing is fitted."
         )
-    elif search_of(settings.search, index.curves.n_features) == "greedy":
+    elif greedy:
         yield "The sets were searched for greedily: they are mostly as good as any, and nothing is guaranteed."
     elif math.isinf(index.guarantee):
         yield "So few sets were expanded that nothing is known of the others; allow more with --most-fits."
