@@ -24,7 +24,7 @@ EXPECTED = """\
  1  ingest-1   a.csv, b.csv -> data.zarr
  2  split-2    data.zarr (of 1) -> t.zarr, h.zarr
  3  fit-3      t.zarr (of 2) -> model.zarr
- 4  scores     h.zarr (of 2), model.zarr (of 3) -> s<3>.json
+ 4  scores     model.zarr (of 3), h.zarr (of 2) -> s<3>.json
  5  publish-5  model.zarr (of 3), s<3>.json (of 4) -> https://***@host/models
  6  predict-6  https://***@host/models@champion (of 5), c.csv -> p.csv"""
 
