@@ -75,7 +75,7 @@ def test_reported__refusing_imports_little(tmp_path: Path) -> None:
         "predict none.zarr none.csv --out p.zarr",
         "predict there.zarr there.zarr --out there.zarr",
         "evaluate none.zarr none.csv",
-        "evaluate there.zarr there.zarr --match x",
+        "policy there.zarr there.zarr --match x",
         "ingest none.csv --out d.zarr --target y",
         "ingest none.csv --out d.zarr --append --overwrite",
         "decide none.zarr --out d.zarr",

@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 def test_graph__says_of_which_step_things_are(path: Path) -> None:
     nodes = graph_of(read_pipeline(str(path)))
     assert graph_text(nodes) == EXPECTED
-    assert [node.after for node in nodes] == [(), (1,), (2,), (2, 3), (3, 4), (5,)]
+    assert [node.after for node in nodes] == [(), (1,), (2,), (3, 2), (3, 4), (5,)]
 
 
 def test_graph__draws_each_step_below_those_that_it_comes_after(path: Path) -> None:

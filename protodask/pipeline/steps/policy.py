@@ -68,8 +68,6 @@ class PolicyStep(GivenRows, Step):
 
     def check(self) -> None:
         """Refuse settings that do not go together, or that cannot work whatever the data."""
-        from protodask.evaluation.policy import PolicyQuestion
-
         check_batches(self.batches)
         if self.model is None and self.match is None:
             raise InputError(
@@ -84,6 +82,8 @@ class PolicyStep(GivenRows, Step):
                 f"Both match and {key_of(wrong[0])} are set.",
                 "Choose the column that says what the policy does, or a model that does it.",
             )
+        from protodask.evaluation.policy import PolicyQuestion
+
         PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> PolicyEvaluated:
