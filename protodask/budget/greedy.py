@@ -81,12 +81,14 @@ def build_greedy(
 
 
 def middle_of(curves: CostCurves) -> float:
-    """The size that sequences are made for where nobody says the median."""
+    """The size that sequences are made for where nobody says the median; any one where no cost depends on it."""
+    if not curves.coefficients[:, 1:].any():
+        return curves.low
     if math.isinf(curves.high):
         raise InputError(
             "setting-missing",
             "The largest size of items is unknown, and no median size is given.",
-            "Give the median as `size`, or the largest size.",
+            "Say the smallest and the largest of `sizes`, or give the median as `size`.",
         )
     return (curves.low + curves.high) / 2
 

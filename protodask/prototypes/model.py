@@ -182,6 +182,10 @@ class PrototypeSet:
     rounds: tuple[int, ...] | None = None
     """Batches of each round; None where every batch is one."""
 
+    def __repr__(self) -> str:
+        counts = f"{self.n_features} features, {self.n_batches} batches, {self.n_prototypes} prototypes"
+        return f"<PrototypeSet of {self.target_name!r}: {self.n_classes} classes, {counts}>"
+
     @property
     def n_classes(self) -> int:
         return len(self.classes)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
+from protodask.data.format.schema import Column
 from protodask.data.places.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables.encoding import BadRows, Unseen
 from protodask.data.tables.source_files import check_present
@@ -220,12 +221,9 @@ def _table(
     for path in paths:
         check_present(path)
     weight, inclusion = roles
-    columns = model.columns
-    if unseen == "zero" and isinstance(model, PrototypeSet):
-        columns = model.forgiving_columns
     return table_source(
         list(paths),
-        columns,
+        read_columns(model, unseen),
         classes=classes,
         target_name=target,
         weight_name=weight,
@@ -237,6 +235,11 @@ def _table(
         dtype=model.precision,
         engine=engine,
     )
+
+
+def read_columns(model: TableModel, unseen: Unseen) -> tuple[Column, ...]:
+    """The columns as they are read: with "zero", a prototype set takes what is missing for the mean."""
+    return model.forgiving_columns if unseen == "zero" and isinstance(model, PrototypeSet) else tuple(model.columns)
 
 
 def dropped_columns(model: TableModel, drop: Sequence[str], others: Sequence[str | None]) -> list[str]:

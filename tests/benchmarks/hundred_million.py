@@ -181,13 +181,13 @@ def fit_ours(ready: Ready, method: str, data: str, settings: argparse.Namespace)
 
 def fit_xgboost(ready: Ready, data: str, settings: argparse.Namespace, limit: float) -> Result:
     """Trees for as long as `limit` seconds."""
-    import xgboost
+    xgboost = common.peer("xgboost")
 
     dataset = Dataset.open(data)
     test = test_rows(settings)
     half = settings.test // 2  # those that end it, and those that judge it
 
-    class Blocks(xgboost.DataIter):
+    class Blocks(xgboost.DataIter):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             super().__init__(cache_prefix=os.path.join(os.path.dirname(data), "xgboost-cache"), on_host=False)
             self._at: Iterator[Block] = iter(())
@@ -202,7 +202,7 @@ def fit_xgboost(ready: Ready, data: str, settings: argparse.Namespace, limit: fl
             numbers = range(dataset.layout.n_blocks)
             self._at = iter(map(dataset.read, numbers))
 
-    class Clock(xgboost.callback.TrainingCallback):
+    class Clock(xgboost.callback.TrainingCallback):  # type: ignore[misc,name-defined]
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             return time.perf_counter() - began > limit
 

@@ -294,8 +294,9 @@ def test_build_index__of_many_features_searches_greedily() -> None:
         build_index(costs, accuracy, search="all")
     with refused("unknown-name", "'some'"):
         build_index(costs, accuracy, search="some")  # type: ignore[arg-type]
+    assert build_index(costs, accuracy, most_fits=50).expanded <= 50, "no size is needed where no cost depends on it"
     with refused("setting-missing", "size"):
-        build_index(costs, accuracy)
+        build_index([[1, feature % 2] for feature in range(30)], accuracy)
 
 
 def best_of_knapsack(accuracy: Callable[[FeatureSet], float], costs: list[list[int]], budget: int) -> float:

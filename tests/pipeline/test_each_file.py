@@ -524,6 +524,23 @@ def test_score_each_file__large_files_are_scored_alike(
     assert Counter(table_of(folder)["source"]) == {"a.csv": 3000, "b.csv": 10}
 
 
+def test_score_each_file__what_is_missing_counts_as_the_mean_where_it_is_told_to(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for name, small in (("small", True), ("large", False)):
+        folder = tmp_path / name
+        (folder / "in").mkdir(parents=True)
+        put(folder, "a.csv", "id,a,b\nx,,1.5\ny,0.2,0.1\n")
+        if not small:
+            monkeypatch.setattr(file_parts, "is_small", lambda *_: False)
+            monkeypatch.setattr(module, "is_small", lambda *_: False)
+        run(folder, engine, unseen="zero")
+        found.append(table_of(folder)[["id", "row", "probability_no", "familiarity"]])
+    assert len(found[0]) == 2
+    pd.testing.assert_frame_equal(*found)
+
+
 def test_score_each_file__types_are_those_of_the_first(engine: Engine, folder: Path) -> None:
     def parquet(name: str, ids: Any) -> None:
         table = pyarrow.table({"id": ids, "a": [float(len(name))], "b": [1.0]})

@@ -176,3 +176,10 @@ def test_with_round__leaves_a_calibration_behind(
     assert model.scored_batches() == model.n_batches
     assert model.scored_batches(1) == 1
     assert model.scored_batches(calibrated=True) == 2
+
+
+def test_repr__says_what_it_is_in_a_line(make_model: Callable[..., PrototypeSet]) -> None:
+    text = repr(make_model(2, n_batches=2))
+    assert "2 batches" in text
+    assert "11 prototypes" in text
+    assert "\n" not in text

@@ -23,7 +23,7 @@ from protodask.errors import ClusterError, Code, InputError, LostTaskError, Prot
 from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
-from protodask.prototypes.rows_to_score import dropped_columns, rows_to_predict
+from protodask.prototypes.rows_to_score import dropped_columns, read_columns, rows_to_predict
 from protodask.prototypes.scoring import predict_block
 
 SOURCE = "source"
@@ -200,7 +200,7 @@ def _small_table(new: NewFile, content: bytes, scoring: Scoring, model: Prototyp
     arrays = encode_file(
         content,
         new.file.path,
-        model.columns,
+        read_columns(model, scoring.unseen),
         target_name=model.target_name,
         keep=scoring.keep,
         dropped=dropped_columns(model, scoring.drop, (model.target_name,)),
