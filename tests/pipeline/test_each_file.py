@@ -538,7 +538,7 @@ def test_score_each_file__what_is_missing_counts_as_the_mean_where_it_is_told_to
         run(folder, engine, unseen="zero")
         found.append(table_of(folder)[["id", "row", "probability_no", "familiarity"]])
     assert len(found[0]) == 2
-    pd.testing.assert_frame_equal(*found)
+    pd.testing.assert_frame_equal(found[0], found[1])
 
 
 def test_score_each_file__types_are_those_of_the_first(engine: Engine, folder: Path) -> None:
