@@ -344,7 +344,8 @@ def test_make_greedy__refuses_trade_offs(trade_offs: list[float], expected: tupl
 
 def test_make_greedy__refuses_what_makes_no_sense() -> None:
     with refused("setting-missing", "`size`"):
-        build_greedy(PRICES, by_hand)
+        build_greedy([[1.0, 0.5], [4.0, 0.0], [2.0, 0.0]], by_hand)
+    assert build_greedy(PRICES, by_hand).size == 0.0, "none is needed where no cost depends on it"
     with refused("bad-setting", 5, 2):
         build_greedy(PRICES, by_hand, sizes=(2, 4), size=5.0)
     for size in (math.inf, math.nan):
