@@ -82,15 +82,15 @@ def build_greedy(
 
 def middle_of(curves: CostCurves) -> float:
     """The size that sequences are made for where nobody says the median; any one where no cost depends on it."""
-    if not curves.coefficients[:, 1:].any():
-        return curves.low
-    if math.isinf(curves.high):
+    if math.isfinite(curves.high):
+        return (curves.low + curves.high) / 2
+    if curves.coefficients[:, 1:].any():
         raise InputError(
             "setting-missing",
             "The largest size of items is unknown, and no median size is given.",
             "Say the smallest and the largest of `sizes`, or give the median as `size`.",
         )
-    return (curves.low + curves.high) / 2
+    return curves.low
 
 
 def make_greedy(
