@@ -61,6 +61,8 @@ class BudgetSettings:
     most_fits: int | None = None
     diminishing_returns: bool = False
     search: Search | None = None
+    size: float | None = None
+    """Of items, the median, for a greedy search."""
 
 
 def build_column_budget(
@@ -78,6 +80,7 @@ def build_column_budget(
     without: Sequence[str] = (),
     diminishing_returns: bool = False,
     search: Search | None = None,
+    size: float | None = None,
 ) -> ColumnBudget:
     """Cross-validate the classifier on sets of features, and index those that are the best within some budget.
 
@@ -86,14 +89,14 @@ def build_column_budget(
     Columns are left out by naming them in `without`. A choice is at most `alpha` less accurate than the best set within
     the budget, where adding features lowers accuracy by no more than `monotone_error`; with `most_fits` sets expanded
     at most, `guarantee` of the index says how close it came, and `build_index` tells of `diminishing_returns` and
-    `search`. What contradicts the assumption is a `MonotonicityWarning`, sets that cannot be fitted are a
-    `FailedExpansionWarning`.
+    `search`, which is at the median `size` where it is greedy. What contradicts the assumption is a
+    `MonotonicityWarning`, sets that cannot be fitted are a `FailedExpansionWarning`.
 
     Each set costs `folds` fits with `config`, several of them at once, and rows of one group stay in one fold. With
     `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,
     sizes, `alpha` or `most_fits` uses it again.
     """
-    settings = BudgetSettings(alpha, monotone_error, folds, most_fits, diminishing_returns, search)
+    settings = BudgetSettings(alpha, monotone_error, folds, most_fits, diminishing_returns, search, size)
     chosen = feature_columns(data.columns, features, sizes, without)
     with budgeted(data, chosen, config, settings, run_dir, engine, listen) as found:
         index = found.budget.index
@@ -155,7 +158,7 @@ def budgeted(
             recorded(fresh, os.path.join(folder, EXPANSIONS), record) as expand,
         ):
             if search == "greedy":
-                size = middle_of(features.curves)
+                size = middle_of(features.curves) if settings.size is None else settings.size
                 exploration = explore_greedily(
                     features.curves, expand, size=size, most_fits=settings.most_fits, listen=listen
                 )

@@ -156,7 +156,8 @@ class Shape:
     @property
     def taking_bytes(self) -> int:
         """While these rows are taken: twice as they are stored, or once and in standard units."""
-        stored = self._most_staged * self.row_bytes
+        scores = self.n_classes * DOUBLE if self.scored else 0
+        stored = self._most_staged * (self.row_bytes + scores)
         return max(int(TAKEN_COPIES * stored), stored + self.staged_bytes)
 
     @property
@@ -392,7 +393,7 @@ def most_together(shape: Shape, processes: Processes) -> int:
     scores = 0 if stored else shape.score_bytes
     reading = BLOCKS_AT_WORK * processes.threads * min(shape.score_bytes, shape.block_rows * shape.n_classes * DOUBLE)
     driving = sum(part.bytes for part in driving_parts(shape, processes))
-    driving += RESIDENT_COPIES * (scores + shape.staged_bytes)
+    driving += RESIDENT_COPIES * scores + max(shape.taking_bytes, SENT_COPIES * shape.staged_bytes)
     computing = sum(part.bytes for part in working_parts(shape, processes)[2:])
     if processes.kind == "threads":
         return 1 + max(0, processes.usable_bytes - worker.total) // (driving + processes.threads * computing + reading)

@@ -75,7 +75,7 @@ def stages(
     else:
         weight[places] = 0
     arrays |= {WEIGHT.name: weight, FEATURES.name: standardized}
-    for size in sizes:
+    for size in sorted({min(size, len(rows)) for size in sizes}):  # many may count for nothing
         part = {name: values[:size] for name, values in arrays.items()}
         by_class = np.bincount(part[TARGET.name], weights=part[WEIGHT.name], minlength=len(problem.marginals))
         held_out = float(part[HELD_OUT].sum())

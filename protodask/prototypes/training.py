@@ -330,7 +330,8 @@ class Training:
             )
             self.engine.forget(stage.source)
             theta = solution.theta
-            if config.leave_one_out and rows >= JUDGED_BY * problem.n_candidates:
+            ended = solution.status != "iteration limit"
+            if ended and config.leave_one_out and rows >= JUDGED_BY * problem.n_candidates:
                 useful = of_use(own, theta)
                 kept[np.flatnonzero(kept)[~useful]] = False
                 theta = np.concatenate([theta[: own.n_feature_weights], theta[own.n_feature_weights :][useful]])

@@ -69,7 +69,8 @@ class Knowledge:
         with np.errstate(over="ignore"):
             kappa = np.divide(np.maximum(margin, 0.0), length, out=np.zeros(len(gain)), where=length > 0)
             eps = np.maximum(1 / (1 + np.square(kappa)), LEAST)
-        sure = (length == 0) & (margin >= 0)
+        # Where planes have no weights, nothing that is not known could change a side.
+        sure = (length == 0) & ((margin > 0) | ~weights.any())
         eps, by = np.where(sure, 0.0, eps), np.where(sure, 1, 3)
         if self.scaled is not None:
             logarithm = log_bounds(self.scaled, y, weights, margin)

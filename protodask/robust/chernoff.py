@@ -30,7 +30,7 @@ STRIDE, MOST_STRIDES = 4.0, 200
 MOST_PLACE = 1e100
 """Margins, in standard deviations, beyond which all that is possible is on one side but for rounding."""
 
-STEPS = 10
+STEPS = 16
 """Of a search in between: any `t` gives a bound, and near the least it is flat."""
 
 ROUNDING = 1e-12
@@ -68,7 +68,7 @@ def log_bounds(known: Scaled, y: Floats, weights: Floats, margin: Floats) -> Flo
     reach = np.einsum("nd,nd->n", gain, 1 - high)
     deviation = gain * np.sqrt(variance(high, known.sigma))
     largest = deviation.max(axis=1, initial=0.0)
-    sure = (margin >= 0) & ((reach <= margin) | (largest == 0))
+    sure = (margin > 0) & ((reach <= margin) | (largest == 0)) | ~weights.any()
     found = np.where(sure, -np.inf, 0.0)
     rows = np.flatnonzero((margin > 0) & ~sure)
     if len(rows):

@@ -99,7 +99,7 @@ def test_build__greedily(call: Call, example: Any, costs: Path, tmp_path: Path) 
     place = tmp_path / "index"
     done = call("budget", "build", example.data, "--costs", costs, "--out", place, "--search", "greedy", *FAST)
     assert done.exit_code == 0, done.output
-    assert "searching greedily among the 8 sets" in done.stderr
+    assert "searching greedily among the 8 sets of 3 features, at most 42 of them" in done.stderr
     assert "nothing is guaranteed" in done.stdout
     assert "--most-fits" not in done.stdout
     asked = call("budget", "query", place, "--size", 50, "--budget", 1000)

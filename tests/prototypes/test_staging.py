@@ -283,3 +283,16 @@ def test_of_use__a_batch_keeps_all_candidates_where_none_has_a_weight() -> None:
     part = problem.part(useful)
     assert part.sizes == (1, 3)
     np.testing.assert_array_equal(part.candidates.rows, [1, 2, 3, 4])
+
+
+def test_stages__are_no_longer_than_the_rows_that_count(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    """Of which there may be fewer than any stage asks for: none is trained on twice."""
+    arrays = make_rows(ROWS, 2, weights="weight")
+    arrays["weight"] = np.where(np.arange(ROWS) % 10 == 0, 1.0, 0.0)
+    _, history = trained(engine, training_data(arrays))
+    for record in history:
+        lengths = [stage.rows for stage in record.stages]
+        assert lengths == sorted(set(lengths))
+        assert lengths[-1] <= ROWS / 10

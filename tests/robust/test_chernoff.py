@@ -220,3 +220,14 @@ def test_least__far_from_the_origin_claims_no_more_than_is_so() -> None:
             if sum(factors[j] * exact[ends[j]][j] for j in range(2)) < Fraction(intercept):
                 wrong += math.prod(shares[j] if ends[j] else 1 - shares[j] for j in range(2))
         assert float(wrong) <= eps[0] * (1 + 1e-6) + 1e-12
+
+
+@pytest.mark.parametrize("name", ["S", "MC", "SM", "SM-I", "SBMV"])
+def test_least__of_what_is_on_the_plane_is_1_on_either_side(name: str) -> None:
+    rows = UncertainRows.point(np.array([[0.0, 0.0], [1.0, 1.0], [0.5, -0.5]]))
+    for side in (-1.0, 1.0):
+        eps, by = knowledge(rows, name).least(np.full(3, side), np.array([1.0, 1.0]), 0.0)
+        np.testing.assert_array_equal(eps, [1.0, 0.0 if side > 0 else 1.0, 1.0])
+        np.testing.assert_array_equal(by[[0, 2]], 0)
+    # Without weights there is no plane, and nothing that is not known could change a side.
+    np.testing.assert_array_equal(knowledge(rows, name).least(np.ones(3), np.zeros(2), 0.0)[0], 0.0)

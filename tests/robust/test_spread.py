@@ -36,6 +36,8 @@ def test_spread__table_is_what_its_command_writes() -> None:
 @settings(max_examples=8)
 @given(places)
 def test_spread__brute_force(place: tuple[float, float, float]) -> None:
+    low, high, _ = place
+    assume(low == high or max(abs(low), abs(high)) < 1 - 1e-9)  # the reference loses its digits there
     brute = nu_by_brute_force(*place) ** 2
     found = float(nu(*place)) ** 2
     assert brute - NOISE <= found <= brute * (1 + 2 * TOLERANCE) + NOISE

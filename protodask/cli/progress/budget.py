@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 def describe_budget_start(event: BudgetStarted) -> str:
     """What the building of a budget is about to do, in one line."""
     together = "" if event.group is None else f"; rows of the same {event.group!r} stay together"
-    most = "" if event.most_fits is None else f", at most {event.most_fits:,} of them"
+    most = event.most_fits
+    if most is None and event.greedy:
+        most = GREEDY_SEQUENCES * event.n_features * (event.n_features + 1) // 2
+    limit = "" if most is None else f", at most {most:,} of them"
     how = "searching greedily among" if event.greedy else "exploring"
     return (
-        f"{how} the {_sets(event)} sets of {count(event.n_features, 'feature')}{most}, with {event.n_folds} folds "
+        f"{how} the {_sets(event)} sets of {count(event.n_features, 'feature')}{limit}, with {event.n_folds} folds "
         f"each{together}"
     )
 
@@ -27,6 +30,9 @@ def describe_budget_start(event: BudgetStarted) -> str:
 def _sets(event: BudgetStarted) -> str:
     return f"{2**event.n_features:,}" if event.n_features <= MOST_COUNTED else f"2^{event.n_features}"
 
+
+GREEDY_SEQUENCES = 7
+"""That a search grows."""
 
 MOST_COUNTED = 22
 """Features of which the number of sets is shown in full."""

@@ -111,7 +111,13 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> Bu
     data = Dataset.open(step.data)
     features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
     settings = BudgetSettings(
-        step.alpha, step.monotone_error, step.folds, step.most_fits, step.diminishing_returns, step.search
+        step.alpha,
+        step.monotone_error,
+        step.folds,
+        step.most_fits,
+        step.diminishing_returns,
+        step.search,
+        middle_size(features.curves),
     )
     greedy = search_of(step.search, features.n_features) == "greedy"
     listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name, greedy))
