@@ -12,10 +12,9 @@ from protodask.budget.column_accuracy import column_expander, fit_shape
 from protodask.budget.column_models import ModelsProgress, fit_sets
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
-from protodask.budget.greedy import explore_greedily, middle_of
 from protodask.budget.index import BudgetIndex
-from protodask.budget.index_building import Search, index_exploration, search_of, warn_of_assumption
-from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress, explore
+from protodask.budget.index_building import Search, index_exploration, search_of, search_sets, warn_of_assumption
+from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress
 from protodask.budget.recorded import recorded
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Label
@@ -157,22 +156,17 @@ def budgeted(
             column_expander(data, features, fits, settings.n_folds, opened, rows, folder) as fresh,
             recorded(fresh, os.path.join(folder, EXPANSIONS), record) as expand,
         ):
-            if search == "greedy":
-                size = middle_of(features.curves) if settings.size is None else settings.size
-                exploration = explore_greedily(
-                    features.curves, expand, size=size, most_fits=settings.most_fits, listen=listen
-                )
-            else:
-                exploration = explore(
-                    features.n_features,
-                    expand,
-                    costs=features.curves,
-                    alpha=settings.alpha,
-                    monotone_error=settings.monotone_error,
-                    diminishing_returns=settings.diminishing_returns,
-                    most_fits=settings.most_fits,
-                    listen=listen,
-                )
+            exploration = search_sets(
+                features.curves,
+                expand,
+                search,
+                size=settings.size,
+                alpha=settings.alpha,
+                monotone_error=settings.monotone_error,
+                diminishing_returns=settings.diminishing_returns,
+                most_fits=settings.most_fits,
+                listen=listen,
+            )
             budget = _with_models(data, features, fits, exploration, opened, rows, folder, listen)
             if directory is not None:
                 directory.finish([])

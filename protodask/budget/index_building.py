@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
-from protodask.budget.expansions import FeatureSet, require_models, warn_of_failures
+from protodask.budget.expansions import Expand, FeatureSet, require_models, warn_of_failures
 from protodask.budget.greedy import explore_greedily, middle_of
 from protodask.budget.index import BudgetIndex, make_index
 from protodask.budget.lattice import MOST_FEATURES, Exploration, Listen, explore
@@ -82,24 +82,49 @@ def build_index(
             expander(accuracy, opened), record, {"n_features": curves.n_features, "feature_names": names}
         ) as expand,
     ):
-        if search_of(search, curves.n_features) == "greedy":
-            median = middle_of(curves) if size is None else size
-            found = explore_greedily(curves, expand, size=median, most_fits=most_fits, listen=listen)
-        else:
-            found = explore(
-                curves.n_features,
-                expand,
-                costs=curves,
-                alpha=alpha,
-                monotone_error=monotone_error,
-                diminishing_returns=diminishing_returns,
-                most_fits=most_fits,
-                listen=listen,
-            )
+        found = search_sets(
+            curves,
+            expand,
+            search,
+            size=size,
+            alpha=alpha,
+            monotone_error=monotone_error,
+            diminishing_returns=diminishing_returns,
+            most_fits=most_fits,
+            listen=listen,
+        )
     index = index_exploration(curves, found, names)
     warn_of_failures(index.failures, index.expanded, stacklevel=2)
     warn_of_assumption(index, stacklevel=2)
     return index
+
+
+def search_sets(
+    curves: CostCurves,
+    expand: Expand,
+    search: Search | None,
+    *,
+    size: float | None,
+    alpha: float,
+    monotone_error: float,
+    diminishing_returns: bool,
+    most_fits: int | None,
+    listen: Listen | None,
+) -> Exploration:
+    """Expand sets as `build_index` says."""
+    if search_of(search, curves.n_features) == "greedy":
+        median = middle_of(curves) if size is None else size
+        return explore_greedily(curves, expand, size=median, most_fits=most_fits, listen=listen)
+    return explore(
+        curves.n_features,
+        expand,
+        costs=curves,
+        alpha=alpha,
+        monotone_error=monotone_error,
+        diminishing_returns=diminishing_returns,
+        most_fits=most_fits,
+        listen=listen,
+    )
 
 
 def index_exploration(

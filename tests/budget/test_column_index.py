@@ -26,7 +26,8 @@ from protodask.budget.column_folder import holds_budget
 from protodask.budget.column_index import EXPANSIONS, BudgetEvent, ColumnBudget
 from protodask.budget.column_models import SetFit
 from protodask.budget.index import make_index
-from protodask.budget.lattice import Exploration, ExplorationProgress, explore
+from protodask.budget.index_building import search_sets
+from protodask.budget.lattice import Exploration, ExplorationProgress
 from protodask.data import Dataset, write_dataset
 from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
@@ -213,13 +214,13 @@ def test_build_column_budget__leaves_a_set_out_whose_fit_to_all_rows_fails(
 def test_build_column_budget__warns_where_the_guarantee_does_not_hold(
     data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = explore
+    plain = search_sets
 
     def less_sure(*arguments: Any, **options: Any) -> Exploration:
         found = plain(*arguments, **options)
         return replace(found, expansions=found.expansions[:-1], observed_error=0.3)
 
-    monkeypatch.setattr(column_index_module, "explore", less_sure)
+    monkeypatch.setattr(column_index_module, "search_sets", less_sure)
     with pytest.warns(MonotonicityWarning, match=r"monotone_error=0\.3 or more"):
         build_column_budget(data, COSTS, engine=engine, **SETTINGS)
 

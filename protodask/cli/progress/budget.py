@@ -18,7 +18,10 @@ def describe_budget_start(event: BudgetStarted) -> str:
     together = "" if event.group is None else f"; rows of the same {event.group!r} stay together"
     most = event.most_fits
     if most is None and event.greedy:
-        most = GREEDY_SEQUENCES * event.n_features * (event.n_features + 1) // 2
+        from protodask.budget.greedy import FACTORS
+
+        # A sequence for each factor, one by accuracy alone and one by cost alone.
+        most = (len(FACTORS) + 2) * event.n_features * (event.n_features + 1) // 2
     limit = "" if most is None else f", at most {most:,} of them"
     how = "searching greedily among" if event.greedy else "exploring"
     return (
@@ -30,9 +33,6 @@ def describe_budget_start(event: BudgetStarted) -> str:
 def _sets(event: BudgetStarted) -> str:
     return f"{2**event.n_features:,}" if event.n_features <= MOST_COUNTED else f"2^{event.n_features}"
 
-
-GREEDY_SEQUENCES = 7
-"""That a search grows."""
 
 MOST_COUNTED = 22
 """Features of which the number of sets is shown in full."""
