@@ -74,6 +74,11 @@ def rows_to_predict(
     )
 
 
+def marked_rows(source: Source) -> int:
+    """How many rows of `rows_to_predict` are marked, as they cannot be scored."""
+    return source.marked if isinstance(source, TableSource) else 0
+
+
 def rows_to_evaluate(
     model: TableModel,
     path: str,

@@ -102,6 +102,12 @@ def test_predict__of_each_file_marks_bad_rows(call: Call, model: Path, tables: P
     check_failed(call(*each), 1, "files-failed", "'old'")
     done = call(*each, "--bad-rows", "mark")
     assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "1 file with 300 rows, 5 of them marked, scored" in said
+    assert "5 rows could not be scored and are marked, in monday.csv." in said
+    described = json.loads(call("info", tmp_path / "scored.parquet", "--json").stdout)
+    assert (described["rows"], described["marked"]) == (300, 5)
+    assert "300, 5 marked" in call("info", tmp_path / "scored.parquet").output
     good = tmp_path / "one.parquet"
     assert call("predict", model, tables.parent / "good.csv", "--keep", "id", "--out", good).exit_code == 0
     check(pd.read_parquet(tmp_path / "scored.parquet"), pd.read_parquet(good))

@@ -1,7 +1,9 @@
 """`protodask run`."""
 
 import json
+import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +52,23 @@ def test_run__then_nothing_then_what_changed(call: Call, pipeline: Path) -> None
     assert third["status"] == "done"
     assert [entry["status"] for entry in third["steps"]] == ["fresh", "done", "done", "done", "done"]
     assert third["steps"][2]["result"]["rows"] == 400
+
+
+def test_run__says_which_files_it_leaves_for_the_next(call: Call, tmp_path: Path) -> None:
+    path, inbox = tmp_path / "p.yaml", tmp_path / "in"
+    inbox.mkdir()
+    path.write_text("steps:\n  - ingest: {sources: [in], out: d.zarr, target: y, new: true, settle: 3600}\n")
+    for name, age in (("old.csv", 7200), ("young.csv", 0)):
+        rows = "".join(f"{age + row},{row % 2}\n" for row in range(20))
+        (inbox / name).write_text(f"x,y\n{rows}")
+        os.utime(inbox / name, (time.time() - age,) * 2)
+    first = call("run", path)
+    assert "Left for the next time, as changed a moment ago: 1 file." in " ".join(first.stdout.split())
+    again = call("run", path)
+    assert "is up to date; 1 file changed a moment ago: left for the next run" in again.stderr
+    assert "up to date; 1 file changed a moment ago: left for the next run." in " ".join(again.stdout.split())
+    described = json.loads(call("run", path, "--json").stdout)
+    assert [(entry["status"], entry["waiting"]) for entry in described["steps"]] == [("fresh", 1)]
 
 
 def test_run__a_no_of_a_gate_is_exit_code_3(call: Call, pipeline: Path) -> None:

@@ -37,6 +37,7 @@ from protodask.pipeline.each_file.news import news_of_predict
 from protodask.pipeline.each_file.scoring import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.inspecting.describe import describe_place
 from protodask.pipeline.steps import PredictStep
+from protodask.pipeline.steps.base import StepNews
 from protodask.pipeline.telling.result import FilesFailedError
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -150,7 +151,7 @@ def test_score__what_cannot_be_read_holds_up_no_other(
 
     monkeypatch.setattr(source_files, "content_digest", read_but_one)
     for _ in range(2):
-        assert news_of_predict(step_of(folder)) is not None
+        assert news_of_predict(step_of(folder)).found is not None
         with _failing(3) as caught:
             run(folder, engine)
         result = caught.value.result
@@ -221,7 +222,7 @@ def test_score__large_files_come_last(folder: Path, engine: Engine, monkeypatch:
 def test_score__a_file_in_place_of_the_folder_is_refused(folder: Path, engine: Engine) -> None:
     put(folder, "a.csv", content_of(1))
     (folder / "out.parquet").write_text("mine")
-    assert news_of_predict(step_of(folder)) == "1 new file"
+    assert news_of_predict(step_of(folder)).found == "1 new file"
     with refused("wrong-kind", folder / "out.parquet", kind=OutputExistsError):
         run(folder, engine)
     assert (folder / "out.parquet").read_text() == "mine"
@@ -326,7 +327,7 @@ def test_score_each_file__whatever_happens(engine: Engine, actions: list[tuple[s
                 case "run":
                     seen |= {file.read_text(): file.read_text() for file in (folder / "in").glob("*.csv")}
                     run(folder, engine)
-                    assert news_of_predict(step_of(folder)) is None
+                    assert news_of_predict(step_of(folder)).found is None
                 case "die":
                     with dying_at(one):
                         run(folder, engine)
@@ -360,13 +361,13 @@ def test_score_each_file__every_death_once(engine: Engine, tmp_path: Path) -> No
         deaths += 1
         ledger = folder / "out.parquet" / LEDGER
         torn += ledger.exists() and not ledger.read_bytes().endswith(b"\n")
-        news = news_of_predict(step_of(folder))
+        news = news_of_predict(step_of(folder)).found
         result = run(folder, engine)
         assert (news is None) == (not result.scored and not result.completed)
         completed += result.completed
         check_rows(table_of(folder), contents)
         assert not [name for name in os.listdir(folder / "out.parquet") if name.startswith(".")]
-        assert news_of_predict(step_of(folder)) is None
+        assert news_of_predict(step_of(folder)).found is None
     else:
         pytest.fail("it died whatever the operation")
     assert deaths > 20
@@ -377,17 +378,17 @@ def test_score_each_file__every_death_once(engine: Engine, tmp_path: Path) -> No
 def test_score_each_file__is_told_and_described(engine: Engine, folder: Path) -> None:
     for seed in range(3):
         put(folder, f"deep/{seed}.csv", content_of(seed))
-    assert news_of_predict(step_of(folder)) == "3 new files"
+    assert news_of_predict(step_of(folder)).found == "3 new files"
     first = run(folder, engine)
     assert (len(first.scored), first.rows, first.notes) == (3, 9, ())
     assert table_of(folder)["source"].unique().tolist() == [f"deep/{seed}.csv" for seed in range(3)]
     put(folder, "again.csv", content_of(1))
     put(folder, "deep/0.csv", content_of(7, rows=5))
-    assert news_of_predict(step_of(folder)) == "1 new file, 1 repeated file"
+    assert news_of_predict(step_of(folder)).found == "1 new file, 1 repeated file"
     second = run(folder, engine, model_of(1))
     assert (second.rows, second.repeated, second.changed) == (5, ("again.csv",), ("deep/0.csv",))
     assert "deep/0.csv had been scored before with other content" in second.notes[0]
-    assert news_of_predict(step_of(folder)) is None
+    assert news_of_predict(step_of(folder)).found is None
     found = describe_place(str(folder / "out.parquet"))
     assert (found["files"], found["rows"], found["repeated"]) == (4, 14, 1)
     assert [entry["files"] for entry in found["models"]] == [3, 1]
@@ -396,7 +397,7 @@ def test_score_each_file__is_told_and_described(engine: Engine, folder: Path) ->
 
 
 def test_score_each_file__nothing_to_do_is_no_error(engine: Engine, folder: Path) -> None:
-    assert news_of_predict(step_of(folder)) is None
+    assert news_of_predict(step_of(folder)).found is None
     assert run(folder, engine).describe()["files"] == 0
     assert os.listdir(folder) == ["in"]
     with refused("not-found", folder / "elsewhere" / "in", kind=StorageError):
@@ -430,7 +431,7 @@ def test_score_each_file__broken_files_hold_up_no_others(engine: Engine, folder:
         failed = {one.file: one.code for one in caught.value.result.failed}
         assert failed.keys() == {*BROKEN, "bytes2.parquet"}
         assert failed["bytes.parquet"] == "unreadable"
-        assert news_of_predict(step_of(folder)) == "9 new files, 1 repeated file"
+        assert news_of_predict(step_of(folder)).found == "9 new files, 1 repeated file"
     check_rows(table_of(folder), {str(seed): content_of(seed) for seed in range(2)})
     put(folder, "columns.csv", content_of(2))
     for name in (*BROKEN, "bytes2.parquet"):
@@ -480,8 +481,8 @@ def test_score_each_file__what_changed_lately_waits(engine: Engine, folder: Path
     os.utime(put(folder, "old.csv", content_of(1)), (0, 0))
     result = run(folder, engine, settle=3600)
     assert ([entry.file for entry in result.scored], result.waiting) == (["old.csv"], ("new.csv",))
-    assert news_of_predict(step_of(folder, settle=3600)) is None
-    assert news_of_predict(step_of(folder)) == "1 new file"
+    assert news_of_predict(step_of(folder, settle=3600)) == StepNews(None, waiting=1)
+    assert news_of_predict(step_of(folder)) == StepNews("1 new file")
 
 
 @pytest.mark.parametrize("large", [False, True])

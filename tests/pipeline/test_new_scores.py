@@ -16,7 +16,7 @@ import sys
 from protodask.pipeline.each_file.news import news_of_predict
 from protodask.pipeline.steps import PredictStep
 
-print(news_of_predict(PredictStep("model", (sys.argv[1],), sys.argv[2], each_file=True)))
+print(news_of_predict(PredictStep("model", (sys.argv[1],), sys.argv[2], each_file=True)).found)
 print([name for name in sys.argv[3:] if name in sys.modules])
 """
 
@@ -36,4 +36,4 @@ def test_news_of_predict__none_of_other_steps_and_empty_folders(each_file: bool,
     if not each_file:
         (tmp_path / "in" / "a.csv").write_text("a")
     step = PredictStep("model", (str(tmp_path / "in"),), str(tmp_path / "out.parquet"), each_file=each_file)
-    assert news_of_predict(step) is None
+    assert news_of_predict(step).found is None

@@ -11,6 +11,7 @@ import pytest
 
 from protodask.data.tables.ingest import ingest
 from protodask.pipeline.steps import IngestStep
+from protodask.pipeline.steps.base import StepNews
 
 
 @pytest.fixture
@@ -26,15 +27,15 @@ def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_news__says_what_a_step_would_take(inbox: Path) -> None:
     step = IngestStep(sources=("inbox",), out="data.zarr", target="y", new=True)
-    assert step.news() == "2 new files"
+    assert step.news().found == "2 new files"
     ingest("inbox", "data.zarr", target="y", new=True)
-    assert step.news() is None
+    assert step.news().found is None
     (inbox / "late.csv").write_text("x,y\n7000,yes\n")
-    assert step.news() == "1 new file"
-    assert IngestStep(sources=("inbox",), out="new.zarr", unless_in="data.zarr").news() == "1 new file"
-    assert IngestStep(sources=("data.zarr",), out="b.zarr", new=True).news() == "80 new rows of 1 dataset"
-    assert IngestStep(sources=("data.zarr", "inbox"), out="data.zarr", new=True).news() == "1 new file"
-    assert IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600).news() is None
+    assert step.news().found == "1 new file"
+    assert IngestStep(sources=("inbox",), out="new.zarr", unless_in="data.zarr").news().found == "1 new file"
+    assert IngestStep(sources=("data.zarr",), out="b.zarr", new=True).news().found == "80 new rows of 1 dataset"
+    assert IngestStep(sources=("data.zarr", "inbox"), out="data.zarr", new=True).news().found == "1 new file"
+    assert IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600).news() == StepNews(None, waiting=3)
 
 
 def test_news__is_light(inbox: Path) -> None:
@@ -42,8 +43,9 @@ def test_news__is_light(inbox: Path) -> None:
     code = """
 import sys
 from protodask.pipeline.steps import IngestStep
+from protodask.pipeline.steps.base import StepNews
 found = IngestStep(sources=("inbox", "data.zarr"), out="data.zarr", new=True).news()
-print(found, [name for name in ("numpy", "zarr", "pandas", "dask", "sklearn") if name in sys.modules])
+print(found.found, [name for name in ("numpy", "zarr", "pandas", "dask", "sklearn") if name in sys.modules])
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=120, env=environment)

@@ -269,10 +269,13 @@ def test_metrics__of_what_a_monitor_saw(tmp_path: Path) -> None:
 
 def test_metrics__of_files(tmp_path: Path) -> None:
     scored = {"kind": "scored files", "files": 3, "rows": 60, "repeated": 1, "waiting": 2, "failed": 0, "changed": 0}
+    scored["marked"] = 7
     taken = {"kind": "dataset", "rows": 1000, "new_sources": 4, "new_rows": 80, "left": ["a.csv"]}
     events = [_done(PREDICT, 2.0, scored), _done(JUDGE, 4.0, taken)]
     found = _run(tmp_path / "m.prom", "done", events, steps=2)
-    assert {labels: value for labels, value in found.items() if labels[0] in {"files", "step_rows_per_second"}} == {
+    shown = {"files", "rows_marked", "step_rows_per_second"}
+    assert {labels: value for labels, value in found.items() if labels[0] in shown} == {
+        ("rows_marked", "scoring"): 7,
         ("files", "scoring", "scored"): 3,
         ("files", "scoring", "repeated"): 1,
         ("files", "scoring", "waiting"): 2,
@@ -283,6 +286,12 @@ def test_metrics__of_files(tmp_path: Path) -> None:
         ("step_rows_per_second", "scoring"): 30,
         ("step_rows_per_second", "judged"): 20,
     }
+
+
+def test_metrics__of_files_that_wait_where_nothing_is_new(tmp_path: Path) -> None:
+    left = {"kind": "scored files", "files": 3, "waiting": 0}
+    found = _run(tmp_path / "m.prom", "fresh", [StepFresh(PREDICT, left, waiting=2)], steps=1)
+    assert (found["files", "scoring", "waiting"], found["files", "scoring", "scored"]) == (2, 3)
 
 
 def test_metrics__a_run_that_left_changes_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def show_scored_folder(found: Mapping[str, Any]) -> None:
         [
             ("scored files", shorten(found["path"])),
             ("files", f"{found['files']:,}" + (f", {found['repeated']:,} repeated" if found["repeated"] else "")),
-            ("rows", f"{found['rows']:,}"),
+            ("rows", f"{found['rows']:,}" + (f", {found['marked']:,} marked" if found["marked"] else "")),
             *([] if newest is None else [("newest", f"{newest['file']}, scored {newest['time']}")]),
             ("columns", ", ".join(column["name"] for column in found["columns"])),
         ]

@@ -20,7 +20,7 @@ def describe_event(event: RunEvent, steps: int) -> Iterator[str]:
 
     match event:
         case StepFresh():
-            yield f"{_step(event.step, steps)} is up to date"
+            yield f"{_step(event.step, steps)} is up to date{_left(event.waiting)}"
         case StepStarted():
             yield f"step {event.step.number} of {steps}: {event.what} ({event.why})"
         case StepFailed() if event.result is not None:
@@ -28,6 +28,11 @@ def describe_event(event: RunEvent, steps: int) -> Iterator[str]:
         case GateRefused():
             again = "still says no" if event.repeated else "says no"
             yield f"{_step(event.step, steps)} {again}: {' '.join(event.reasons)}"
+
+
+def _left(waiting: int) -> str:
+    """What is said of files that wait."""
+    return f"; {count(waiting, 'file')} changed a moment ago: left for the next run" if waiting else ""
 
 
 def _step(step: StepIdentity, steps: int) -> str:
@@ -46,9 +51,10 @@ def show_run(outcome: RunOutcome, as_json: bool) -> None:
         show_results(made)
     match outcome.status:
         case "fresh":
-            waiting = sum(entry.status == "waits" for entry in outcome.steps)
-            rest = f" {count(waiting, 'step')} will have work when something new has come." if waiting else ""
-            say(f"There is nothing to do: everything is up to date.{rest}")
+            files, steps = sum(entry.waiting for entry in outcome.steps), [entry.status for entry in outcome.steps]
+            idle = steps.count("waits")
+            rest = f" {count(idle, 'step')} will have work when something new has come." if idle else ""
+            say(f"There is nothing to do: everything is up to date{_left(files)}.{rest}")
         case "left":
             say("Another run is under way; this one leaves it to that.")
         case "stopped":

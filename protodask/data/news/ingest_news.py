@@ -43,7 +43,7 @@ class Ingested:
     taken: tuple[Segment, ...]
     """Sources whose rows were written."""
     left: tuple[str, ...]
-    """Files that changed meanwhile: for the next time."""
+    """Files that changed a moment ago or meanwhile: for the next time."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ def ingest_news(
     if left:
         warnings.warn(f"Files that are being changed are left for the next time: {some(left)}.", stacklevel=3)
     if found is None:
-        return Ingested(_unchanged(where, places, opened), (), tuple(left))
+        return Ingested(_unchanged(where, places, opened), (), (*news.waiting, *left))
     _warn(opened, news, found[1], base, other)
-    return Ingested(*found, tuple(left))
+    return Ingested(*found, (*news.waiting, *left))
 
 
 def _places(sources: Any) -> list[str]:

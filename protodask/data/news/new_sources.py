@@ -41,8 +41,10 @@ class News:
     """What is new at some sources, in their order."""
 
     items: tuple[NewFile | NewRows, ...]
+    waiting: tuple[str, ...]
+    """Files that changed a moment ago: for the next time."""
     changing: tuple[str, ...]
-    """Files that changed while they were looked at: for the next time."""
+    """Files that changed while they were looked at: likewise."""
     renewed: tuple[str, ...]
     """Names of new files that the dataset knows with another content."""
 
@@ -69,28 +71,29 @@ def find_news(
     settle: float = 0.0,
     segments_of: SegmentsOf = stored_segments,
 ) -> News:
-    """What the sources have besides the `known` segments; files that changed within `settle` seconds are left out."""
+    """What the sources have besides the `known` segments; files that changed within `settle` seconds are left."""
     taken, names = {segment.digest for segment in known}, {segment.name for segment in known}
     items: list[NewFile | NewRows] = []
+    waiting: list[str] = []
     changing: list[str] = []
     for source in sources:
         for found in _found(source, taken, cache, settle, segments_of):
             match found:
                 case SourceFile():
-                    changing.append(found.path)
+                    (changing if found.settled else waiting).append(found.path)
                 case NewFile(digest=digest) | NewRows(segment=Segment(digest=digest)):
                     if digest not in taken:
                         taken.add(digest)
                         items.append(found)
     cache.save()
     renewed = [item.file.name for item in items if isinstance(item, NewFile) and item.file.name in names]
-    return News(tuple(items), tuple(changing), tuple(renewed))
+    return News(tuple(items), tuple(waiting), tuple(changing), tuple(renewed))
 
 
 def _found(
     source: str, taken: Container[str], cache: DigestCache, settle: float, segments_of: SegmentsOf
 ) -> Iterator[NewFile | NewRows | SourceFile]:
-    """Everything at a source; files that are changing have no digest."""
+    """Everything at a source; files that are left have no digest."""
     if is_dataset(source):
         stored = segments_of(source)
         if stored is None:
@@ -107,7 +110,7 @@ def _found(
             "Give files or datasets; leave out --new for arrays.",
         )
     for file in source_files(source, settle):
-        digest = cache.digest_of(file, taken)
+        digest = cache.digest_of(file, taken) if file.settled else None
         yield file if digest is None else NewFile(file, digest)
 
 

@@ -57,6 +57,8 @@ class SourceFile:
     version: str
     """Another one whenever the file is changed or replaced: size, times and inode, or the ETag or time of an
     object; nothing where a store tells neither."""
+    settled: bool = True
+    """Whether it was changed so long ago that it counts as complete; else it is left for the next time."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def find_files(source: str) -> list[str]:
 
 
 def source_files(source: str, settle: float = 0.0, unusable: list[Unusable] | None = None) -> tuple[SourceFile, ...]:
-    """The same files with what is known of each; those that changed within `settle` seconds from now are left out.
+    """The same files with what is known of each; those that changed within `settle` seconds from now are not settled.
 
     A folder or a glob may have none. One that cannot be used is an error, or is added to `unusable`.
     """
@@ -113,10 +115,14 @@ def source_files(source: str, settle: float = 0.0, unusable: list[Unusable] | No
                 raise
             unusable.append(Unusable(name, error))
             continue
-        # A time in the future is that of a server whose clock is ahead, or no true one; it must not hold forever.
-        if abs(now - status.st_mtime_ns) >= settle * 1e9:
-            files.append(SourceFile(path, name, status.st_size, status.st_mtime_ns, _version(status)))
+        settled = _is_settled(status.st_mtime_ns, now, settle)
+        files.append(SourceFile(path, name, status.st_size, status.st_mtime_ns, _version(status), settled))
     return tuple(files)
+
+
+def _is_settled(modified_ns: int, now_ns: int, settle: float) -> bool:
+    # A time in the future is that of a server whose clock is ahead, or no true one; it must not hold forever.
+    return abs(now_ns - modified_ns) >= settle * 1e9
 
 
 def files_of(
@@ -394,10 +400,11 @@ def _objects(source: str, settle: float) -> Iterator[SourceFile]:
     now = time.time_ns()
     for path, details in _remote(source, detailed=True):
         modified = modified_ns(details)
-        if details and abs(now - modified) >= settle * 1e9:
+        if details:
             size = int(details.get("size") or 0)
             version = object_version(details) or (f"{size}-{modified}" if modified else "")
-            yield SourceFile(path, _name_below(source, path), size, modified, version)
+            settled = _is_settled(modified, now, settle)
+            yield SourceFile(path, _name_below(source, path), size, modified, version, settled)
 
 
 def object_version(details: dict[str, Any]) -> str:

@@ -56,6 +56,8 @@ class Scored:
     time: str
     version: str
     """Of protodask."""
+    marked: int = 0
+    """Rows among them that could not be scored; lines say so only where there are any."""
 
     @property
     def aside(self) -> str:
@@ -161,6 +163,8 @@ def _parse(line: bytes) -> Entry | None:
         return None
     kind: type[Scored] | type[Repeated] = Repeated if "repeats" in record else Scored
     types = _TYPES[kind]
+    if kind is Scored:
+        record = {"marked": 0, **record}
     if record.keys() != types.keys() or any(type(record[name]) is not wanted for name, wanted in types.items()):
         return None
     if kind is Scored and not PART.fullmatch(record["part"]):
@@ -171,7 +175,7 @@ def _parse(line: bytes) -> Entry | None:
 _TYPES: Mapping[type, Mapping[str, type]] = {
     Scored: {
         **dict.fromkeys(("file", "digest", "part", "run", "model", "time", "version"), str),
-        **dict.fromkeys(("size", "rows", "batches"), int),
+        **dict.fromkeys(("size", "rows", "batches", "marked"), int),
         "calibrated": bool,
     },
     Repeated: dict.fromkeys(("file", "digest", "repeats", "time"), str),
@@ -240,7 +244,8 @@ def _append(folder: str, entries: Iterable[Entry]) -> None:
 
 
 def _line(entry: Entry) -> bytes:
-    return json.dumps(asdict(entry), separators=(",", ":")).encode("ascii") + b"\n"
+    record = {name: value for name, value in asdict(entry).items() if (name, value) != ("marked", 0)}
+    return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def _rename(folder: str, entries: Sequence[Scored]) -> None:
@@ -254,14 +259,18 @@ def describe_ledger(ledger: Ledger) -> dict[str, Any]:
     """What was scored, by which models, as plain values."""
     by_model: dict[str, dict[str, Any]] = {}
     for entry in ledger.scored.values():
-        found = by_model.setdefault(entry.model, {"model": entry.model, "files": 0, "rows": 0, "newest": entry.time})
+        found = by_model.setdefault(
+            entry.model, {"model": entry.model, "files": 0, "rows": 0, "marked": 0, "newest": entry.time}
+        )
         found["files"] += 1
         found["rows"] += entry.rows
+        found["marked"] += entry.marked
         found["newest"] = max(found["newest"], entry.time)
     newest = max(ledger.scored.values(), key=lambda entry: entry.time, default=None)
     return {
         "files": len(ledger.scored),
         "rows": sum(entry.rows for entry in ledger.scored.values()),
+        "marked": sum(entry.marked for entry in ledger.scored.values()),
         "repeated": len(ledger.repeated),
         "newest": None if newest is None else {"file": newest.file, "time": newest.time, "part": newest.part},
         "models": sorted(by_model.values(), key=lambda found: str(found["newest"])),

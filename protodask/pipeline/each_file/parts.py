@@ -23,8 +23,8 @@ from protodask.errors import ClusterError, Code, InputError, LostTaskError, Prot
 from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
-from protodask.prototypes.rows_to_score import dropped_columns, read_columns, rows_to_predict
-from protodask.prototypes.scoring import predict_block
+from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, rows_to_predict
+from protodask.prototypes.scoring import PREDICTED, predict_block
 
 SOURCE = "source"
 """The column of a part that holds the name of the file its rows are from."""
@@ -92,8 +92,8 @@ class Scoring:
         """Where the part of a file is written."""
         return os.path.join(self.folder, entry.aside)
 
-    def entry(self, new: NewFile, rows: int) -> Scored:
-        """What the ledger is to say of a file."""
+    def entry(self, new: NewFile, rows: int, marked: int) -> Scored:
+        """What the ledger is to say of a file, of whose rows so many are marked."""
         return Scored(
             file=new.file.name,
             digest=new.digest,
@@ -106,6 +106,7 @@ class Scoring:
             calibrated=self.calibrated,
             time=datetime.now(UTC).isoformat(timespec="seconds"),
             version=__version__,
+            marked=marked,
         )
 
 
@@ -117,7 +118,7 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
         if content is None:
             return [Changed(new.file.name)]
         table = _small_table(new, content, scoring, model)
-        entry = scoring.entry(new, table.num_rows)
+        entry = scoring.entry(new, table.num_rows, table[PREDICTED].null_count)
         _write(_fitted(table, scoring.schema), scoring.aside(entry))
     except NotSmallError:
         return [Large(new)]
@@ -130,7 +131,7 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
     """Score a file block by block, and put the blocks together to a part."""
     try:
         source = _rows(new, scoring, model, engine)
-        entry = scoring.entry(new, source.layout.n_rows)
+        entry = scoring.entry(new, source.layout.n_rows, marked_rows(source))
         blocks = os.path.join(scoring.folder, blocks_name(entry.part, scoring.run))
         with _writing(blocks):
             os.makedirs(blocks)

@@ -102,6 +102,11 @@ class FilesScored(Result):
         """Of the files scored by this run."""
         return sum(entry.rows for entry in self.scored)
 
+    @property
+    def marked(self) -> int:
+        """Of these rows, those that could not be scored."""
+        return sum(entry.marked for entry in self.scored)
+
     def summary(self) -> str:
         counts = (
             (len(self.repeated), "repeated"),
@@ -113,7 +118,9 @@ class FilesScored(Result):
             besides += f", {count(self.completed, 'part')} of an interrupted run completed"
         if not self.scored:
             return f"No new file to score into {shorten(self.path)}{besides}."
-        return f"{count(len(self.scored), 'file')} with {self.rows:,} rows scored into {shorten(self.path)}{besides}."
+        marked = f", {self.marked:,} of them marked," if self.marked else ""
+        files = count(len(self.scored), "file")
+        return f"{files} with {self.rows:,} rows{marked} scored into {shorten(self.path)}{besides}."
 
     def told(self) -> Iterator[Piece]:
         yield from super().told()
@@ -124,6 +131,8 @@ class FilesScored(Result):
     def notes(self) -> tuple[str, ...]:
         """What an operator should know."""
         said = []
+        if marked := [entry.file for entry in self.scored if entry.marked]:
+            said.append(f"{count(self.marked, 'row')} could not be scored and are marked, in {some(marked)}.")
         if self.changed:
             said.append(
                 f"{some(self.changed)} had been scored before with other content; now the rows of both are there."
@@ -141,6 +150,7 @@ class FilesScored(Result):
             "path": mask(self.path),
             "files": len(self.scored),
             "rows": self.rows,
+            "marked": self.marked,
             "repeated": len(self.repeated),
             "waiting": len(self.waiting),
             "failed": len(self.failed),
@@ -270,9 +280,6 @@ class _Run:
         unusable: list[Unusable] = []
         files = files_of(self.step.data, self.step.settle, unusable)
         self.failed += [_unusable(one.name, one.error) for one in unusable]
-        if self.step.settle:
-            settled = {file.path for file in files}
-            self.waiting += [file.name for file in files_of(self.step.data, 0, []) if file.path not in settled]
         self._refuse_parts(files)
         cache = DigestCache(cache_beside(self.where))
         found: set[str] = set()
@@ -281,7 +288,7 @@ class _Run:
             # Small ones first, then the largest last: one that takes more memory than there is may end the process.
             for file in sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size):
                 try:
-                    digest = cache.digest_of(file, self.ledger.scored)
+                    digest = cache.digest_of(file, self.ledger.scored) if file.settled else None
                 except StorageError as error:
                     if is_out_of_reach(file, error):
                         raise

@@ -45,7 +45,7 @@ class DatasetWritten(Result):
     taken: tuple[Segment, ...] | None = None
     """The sources that were new, where only such were asked for; none where it was left as it was."""
     left: tuple[str, ...] = ()
-    """Files that were being changed: for the next time."""
+    """Files that changed a moment ago, or were being changed: for the next time."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -69,10 +69,12 @@ class DatasetWritten(Result):
         )
         if self.taken is None:
             return line
+        waiting = f" Left for the next time, as changed a moment ago: {count(len(self.left), 'file')}."
+        left = waiting if self.left else ""
         if not self.taken:
-            return f"Nothing is new. {line}"
+            return f"Nothing is new. {line}{left}"
         rows = sum(segment.rows for segment in self.taken)
-        return f"{line} New: {count(rows, 'row')} from {count(len(self.taken), 'source')}."
+        return f"{line} New: {count(rows, 'row')} from {count(len(self.taken), 'source')}.{left}"
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ class StepOutcome:
     seconds: float | None = None
     made: Result | None = None
     """What it left behind now."""
+    waiting: int = 0
+    """Files that changed a moment ago, and are left for the next run."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class RunOutcome:
                     "status": outcome.status,
                     "seconds": outcome.seconds,
                     "result": outcome.result,
+                    "waiting": outcome.waiting,
                 }
                 for outcome in self.steps
             ],
@@ -230,8 +233,8 @@ class _Run:
         if not found.fresh or self.part.forced:
             return self._do(plan, step, found, state)
         result = None if found.record is None else found.record.result
-        self.listen(StepFresh(step, result))
-        self.outcomes.append(StepOutcome(step, "fresh", result))
+        self.listen(StepFresh(step, result, found.waiting))
+        self.outcomes.append(StepOutcome(step, "fresh", result, waiting=found.waiting))
         self._note_absent(plan)
         if found.record is not None and found.record.refused:
             self.listen(GateRefused(step, found.record.refused, plan.step.stops_at_no(), repeated=True))
@@ -278,7 +281,7 @@ class _Run:
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
             state.nothing_came(plan.record)
-            self.listen(StepFresh(step))
+            self.listen(StepFresh(step, waiting=found.waiting))
             self._wait(plan, step)
             return None
         except ProtodaskError as error:

@@ -81,6 +81,8 @@ class Look:
     record: StepRecord | None
     """What was done last."""
     begun: Begun | None
+    waiting: int = 0
+    """Files that it would take, and that changed a moment ago."""
 
     @property
     def fresh(self) -> bool:
@@ -138,7 +140,8 @@ def look(plan: Planned, state: State) -> Look:
     record, begun = state.record(plan.record), state.begun(plan.record)
     settings = settings_of(plan.step)
     if plan.step.takes_new():  # which it has, its output says, and no record of ours
-        return Look(plan.step.news(), _key(plan.kind, settings, {}), {}, record, begun)
+        news = plan.step.news()
+        return Look(news.found, _key(plan.kind, settings, {}), {}, record, begun, news.waiting)
     found = {place: identity(place) for place in plan.reads}
     key = _key(plan.kind, settings, found)
     return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)

@@ -120,6 +120,16 @@ NOBODY = Listeners()
 
 
 @dataclass(frozen=True)
+class StepNews:
+    """What a step would find that takes what is new."""
+
+    found: str | None = None
+    """In a few words; None if nothing is new."""
+    waiting: int = 0
+    """Files that changed a moment ago: they are left for the next time."""
+
+
+@dataclass(frozen=True)
 class Step(ABC):
     """A step of a pipeline, and what its command does."""
 
@@ -180,9 +190,9 @@ class Step(ABC):
         """Whether it takes what is new of its sources, and remembers what it took beside its output."""
         return False
 
-    def news(self) -> str | None:
-        """What is new for a step that takes that, in a few words; None if nothing is."""
-        return None
+    def news(self) -> StepNews:
+        """What is new for a step that takes that."""
+        return StepNews()
 
     def advice(self) -> str | None:
         """What to say to a person after it was done, if anything."""

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import (
+    NOBODY,
+    Argument,
+    Listeners,
+    Option,
+    Overwrite,
+    Panel,
+    Read,
+    Step,
+    StepNews,
+    Written,
+)
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -155,12 +166,12 @@ class IngestStep(Step):
     def takes_new(self) -> bool:
         return self.new or self.unless_in is not None
 
-    def news(self) -> str | None:
+    def news(self) -> StepNews:
         from protodask.data.news.new_sources import check_new, news_for
 
         check_new(self.new, self.unless_in, self.settle, False, self.overwrite, self.out)
         found = news_for(self.out, self.sources, self.new, self.unless_in, self.settle)
-        return found.describe() if found.items else None
+        return StepNews(found.describe() if found.items else None, len(found.waiting) + len(found.changing))
 
 
 @dataclass(frozen=True)

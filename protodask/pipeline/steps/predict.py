@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import (
+    NOBODY,
+    Argument,
+    Listeners,
+    Option,
+    Overwrite,
+    Panel,
+    Read,
+    Step,
+    StepNews,
+    Written,
+)
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model, check_batches
 from protodask.places import mask
 
@@ -68,12 +79,11 @@ class PredictStep(GivenRows, Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> PredictionsWritten | FilesScored:
         from protodask.data.places.storage import check_free, locate
-        from protodask.data.tables.tables import TableSource
         from protodask.pipeline.each_file.scoring import score_each_file
         from protodask.pipeline.results.common import PredictionsWritten
         from protodask.prototypes.persistence import load_model
         from protodask.prototypes.prediction import PREDICTIONS, predict
-        from protodask.prototypes.rows_to_score import rows_to_predict
+        from protodask.prototypes.rows_to_score import marked_rows, rows_to_predict
 
         if self.each_file:
             return score_each_file(self, engine, load_model)
@@ -99,8 +109,7 @@ class PredictStep(GivenRows, Step):
             engine=engine,
             overwrite=self.overwrite,
         )
-        marked = source.marked if isinstance(source, TableSource) else 0
-        return PredictionsWritten(where, rows, count, self.calibrated, marked)
+        return PredictionsWritten(where, rows, count, self.calibrated, marked_rows(source))
 
     def subject(self) -> str:
         return f"{', '.join(map(mask, self.data))} with {mask(self.model)} into {mask(self.out)}"
@@ -111,7 +120,7 @@ class PredictStep(GivenRows, Step):
     def takes_new(self) -> bool:
         return self.each_file
 
-    def news(self) -> str | None:
+    def news(self) -> StepNews:
         from protodask.pipeline.each_file.news import news_of_predict
 
         return news_of_predict(self)

@@ -18,7 +18,9 @@ DRIFT = Family("protodask_drift", "How much has changed in the rows that a model
 FEATURE_DRIFT = Family("protodask_feature_drift", "Population stability index of the features that changed most.")
 FILES = Family("protodask_files", "Files of the source when this step was last done, by what became of them.")
 
-FIGURES = (QUALITY, GATE_PASSED, GATE_FIGURE, FAMILIARITY, DRIFT, FEATURE_DRIFT, FILES)
+MARKED = Family("protodask_rows_marked", "Rows that could not be scored, and are marked, when this step was last done.")
+
+FIGURES = (QUALITY, GATE_PASSED, GATE_FIGURE, FAMILIARITY, DRIFT, FEATURE_DRIFT, FILES, MARKED)
 
 Figure = tuple[Family, dict[str, str], float]
 """A figure's family, the labels that tell it from others of the step, and its value."""
@@ -79,7 +81,10 @@ def figures_of(result: Mapping[str, Any]) -> Iterator[Figure]:
             yield from _gate(result)
         case "monitor":
             yield from _monitor(result)
+        case "predictions":
+            yield from _figure(MARKED, {}, result.get("marked"))
         case "scored files":
+            yield from _figure(MARKED, {}, result.get("marked"))
             yield from _figure(FILES, {"state": "scored"}, result.get("files"))
             for fate in FATES:
                 yield from _figure(FILES, {"state": fate}, result.get(fate))

@@ -70,7 +70,7 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
         case RunStarted():
             return "run-started", "info", {"steps": event.steps}
         case StepFresh():
-            return "step-fresh", "info", _step(event.step)
+            return "step-fresh", "info", {**_step(event.step), **({"waiting": event.waiting} if event.waiting else {})}
         case StepStarted():
             return "step-started", "info", {**_step(event.step), "message": event.what, "why": event.why}
         case StepDone():

@@ -21,7 +21,7 @@ from protodask.pipeline.telling.events import (
     StepFresh,
     StepIdentity,
 )
-from protodask.pipeline.telling.figures import FIGURES, GATE_PASSED, figures_of, rows_of
+from protodask.pipeline.telling.figures import FIGURES, FILES, GATE_PASSED, figures_of, rows_of
 from protodask.pipeline.telling.open_metrics import Family, Sample, from_text, sample, to_text
 from protodask.places import mask
 
@@ -112,11 +112,13 @@ def _pipeline_label(path: str) -> str:
 
 def _hear(event: RunEvent, heard: _Heard) -> None:
     match event:
-        case StepFresh(step, result):
+        case StepFresh(step, result, waiting):
             heard.put(step, STEP_PERFORMED, 0)
             heard.put(step, STEP_FAILED, 0)
             if result is not None:
                 heard.replace(step, result)
+            if waiting:
+                heard.put(step, FILES, waiting, state="waiting")
         case StepDone(step, seconds, result):
             heard.put(step, STEP_PERFORMED, 1)
             heard.put(step, STEP_FAILED, 0)

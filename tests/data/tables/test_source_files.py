@@ -132,8 +132,9 @@ def test_source_files__of_a_pipe(tmp_path: Path) -> None:
 def test_source_files__that_settle(tmp_path: Path) -> None:
     for name, age in (("old.csv", 100.0), ("young.csv", 20.0), ("ahead.csv", -20.0), ("far-ahead.csv", -1e6)):
         put(tmp_path / name, age=age)
-    assert {file.name for file in source_files(str(tmp_path), settle=60.0)} == {"old.csv", "far-ahead.csv"}
-    assert len(source_files(str(tmp_path))) == 4
+    settled = {file.name: file.settled for file in source_files(str(tmp_path), settle=60.0)}
+    assert settled == {"old.csv": True, "far-ahead.csv": True, "young.csv": False, "ahead.csv": False}
+    assert all(file.settled for file in source_files(str(tmp_path)))
 
 
 def test_content_digest__is_that_of_the_bytes(tmp_path: Path) -> None:
