@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label
 from protodask.data.format.schema import FEATURES, TARGET
-from protodask.data.tables.encoding import Unseen
+from protodask.data.tables.encoding import BadRows, Unseen
+from protodask.data.tables.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
 from protodask.explain.contributions import Contribution, explain_rows
@@ -148,11 +149,11 @@ def explain_data(request: ExplainRequest, engine: Engine) -> RowsExplained:
     if training is not None:
         check_training(model, training)
 
-    def source_at(path: str) -> Source:
-        return rows_to_predict(model, path, engine=engine, unseen=request.unseen, drop=request.drop)
+    def source_at(path: str, bad_rows: BadRows = "error") -> Source:
+        return rows_to_predict(model, path, engine=engine, unseen=request.unseen, bad_rows=bad_rows, drop=request.drop)
 
     rows = tuple(dict.fromkeys(request.rows))
-    features, actual = _take(source_at(request.data), request.data, rows, engine)
+    features, actual = _take(source_at(request.data, "mark"), request.data, rows, engine)
     held_out = None
     if request.reference is not None:
         held_out = reference(model, source_at(request.reference), engine, n_batches=request.batches)
@@ -186,6 +187,9 @@ def _take(
             f"{mask(path)} has {n_rows:,} rows, and row {beyond[0]} is asked for.",
             f"Rows are counted from 0: give numbers up to {n_rows - 1}." if n_rows else "Give data with rows.",
         )
+    if isinstance(source, TableSource):
+        for row in rows:
+            source.check(row)
     names = (FEATURES.name, TARGET.name) if isinstance(source, Dataset) else (FEATURES.name,)
     taken = engine.take(source, np.array(rows, dtype=np.int64), names, label="take")
     labels: Sequence[Label | None] = [None] * len(rows)

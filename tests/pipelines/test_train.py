@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from support.commands import run_command
 from typer.testing import Result
 
+from protodask import FitConfig
 from protodask.registry import Registry
 
 TRAIN = Path(__file__).parents[2] / "pipelines" / "train.yaml"
@@ -56,3 +58,29 @@ def test_train__goes_from_a_table_to_the_champion_and_back(tmp_path: Path, monke
     refused = run("--set", "least_accuracy=1.1")
     assert refused.exit_code == 3, refused.output
     assert [found.number for found in registry.versions()] == [1, 2]
+
+
+def test_train__later_categories_count_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("history").mkdir()
+    path = tmp_path / "train.yaml"
+    path.write_text(
+        TRAIN.read_text().replace("      target: ${target}\n", "      target: ${target}\n      categorical: [c]\n")
+    )
+    for name, colours, first in (("one", "rb", 0), ("two", "rbg", 600)):
+        rows = [f"{(first + row) % 17},{colours[row % len(colours)]},{'yn'[row % 17 > 8]}" for row in range(600)]
+        Path(f"history/{name}.csv").write_text("\n".join(["a,c,outcome", *rows]) + "\n")
+        done = run_command("run", path, "--set", "candidates=20", "--to", "rows")
+        assert done.exit_code == 0, done.output
+    assert "'c' (200 rows)" in " ".join(done.output.split())
+    refused = run_command("run", path, "--set", "unseen=error", "--set", "folder=again", "--to", "rows")
+    assert refused.exit_code == 0, refused.output
+    Path("history/three.csv").write_text("a,c,outcome\n1,pink,y\n")
+    refused = run_command("run", path, "--set", "unseen=error", "--set", "folder=again", "--to", "rows")
+    assert (refused.exit_code, "'pink'" in refused.output) == (1, True), refused.output
+
+
+def test_pipelines__train_with_the_default_penalty() -> None:
+    for name in ("train", "refresh"):
+        variables = yaml.safe_load(TRAIN.with_stem(name).read_text())["variables"]
+        assert variables["lambda_v"] == FitConfig().lambda_v

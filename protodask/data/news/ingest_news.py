@@ -19,7 +19,7 @@ from protodask.data.format.writer import write_dataset
 from protodask.data.news.new_sources import NewFile, NewRows, News, find_news, known_segments
 from protodask.data.places.storage import check_free, is_taken, locate, sweep
 from protodask.data.tables.ingest_frames import tables_by_file
-from protodask.data.tables.ingest_scan import Scan, encoded_source, run_scan
+from protodask.data.tables.ingest_scan import Scan, encoded_source, run_scan, warn_of_unseen
 from protodask.data.tables.ingest_schema import (
     Wanted,
     check_columns,
@@ -192,7 +192,7 @@ def _attempt(
         check_columns(work.wanted, known.metadata)
     ranges: list[RowRange] = []
     segments: list[Segment] = []
-    encoder = None if known is None else encoder_like(known.metadata)
+    encoder = None if known is None else encoder_like(known.metadata, work.wanted.unseen)
     dropped = work.wanted.drop
     if known is not None:
         dropped = tuple(dict.fromkeys((*known.metadata.dropped, *dropped)))
@@ -264,7 +264,9 @@ def _read_files(
     roles = (encoder.target_name, encoder.weight_name, encoder.inclusion_name, encoder.group_name)
     needed = [*(column.name for column in encoder.columns), *(name for name in roles if name is not None)]
     table, partitions = tables_by_file(files, [*labels, *texts], dropped, needed)
-    scanned = run_scan(Scan(table, encoder, (), None), work.engine, may_be_empty=True)
+    scan = Scan(table, encoder, (), None, count_unseen=encoder.unseen == "zero")
+    scanned = run_scan(scan, work.engine, may_be_empty=True)
+    warn_of_unseen(scanned.unseen)
     edges = (0, *itertools.accumulate(scanned.rows))
     source = encoded_source(table, encoder, scanned.rows, None) if edges[-1] else None
     return encoder, source, _rows_by_file(edges, partitions)

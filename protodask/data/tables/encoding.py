@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,12 @@ class Problem:
         return InputError(
             "bad-value", f"Column {self.column!r} {self.seen} in row {self.row}{among} (counted from 0).", self.remedy
         )
+
+
+def check_unseen(unseen: str) -> None:
+    """Refuse what is no way to take categories that were not there."""
+    if unseen not in get_args(Unseen):
+        raise InputError("bad-setting", f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
 
 
 Marks = NDArray[np.bool_] | None
@@ -281,7 +287,7 @@ def encode_labels(
 REMOVE = "Fill in or remove such rows first."
 FILL = (
     "Fill in or remove such rows first, or have missing values count as the mean or as no category (missing='fill' at "
-    "an ingest, unseen='zero' where a model scores)."
+    "an ingest, unseen='zero' where a model scores); bad_rows='mark' scores the other rows."
 )
 
 
@@ -372,7 +378,10 @@ def _encode_nominal(
         codes = np.where(codes == MISSING, 0, codes)
     if unseen == "zero":
         codes = np.where(codes == UNSEEN, 0, codes)
-    remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
+    remedy = (
+        "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero'); bad_rows='mark' "
+        "scores the other rows."
+    )
     return _label_problem(values, codes, column.name, "category", remedy, marks)
 
 
@@ -409,7 +418,10 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
             if marks is not None:
                 marks[row] = True
             elif problem is None:
-                remedy = f"Correct the value, or say that the column is not a number with --categorical {name}."
+                remedy = (
+                    f"Correct the value, or say at the ingest that the column is not a number (--categorical {name}); "
+                    "where a model scores, bad_rows='mark' scores the other rows."
+                )
                 problem = Problem(row, name, f"has the value {_plain(value)!r}, which is not a number,", remedy)
     return numbers, problem
 

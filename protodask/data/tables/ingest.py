@@ -14,7 +14,7 @@ from protodask.data.format.writer import write_dataset
 from protodask.data.news.ingest_news import ingest_news
 from protodask.data.news.new_sources import check_new
 from protodask.data.places.storage import check_free, locate
-from protodask.data.tables.encoding import Missing, check_column_names
+from protodask.data.tables.encoding import Missing, Unseen, check_column_names, check_unseen
 from protodask.data.tables.ingest_frames import are_numbers, frame_beside
 from protodask.data.tables.ingest_scan import table_source
 from protodask.data.tables.ingest_schema import (
@@ -45,6 +45,7 @@ def ingest(
     drop: Sequence[str] = (),
     missing: Missing = "fill",
     text_is_categorical: bool = False,
+    unseen: Unseen = "error",
     append: bool = False,
     new: bool = False,
     unless_in: str | os.PathLike[str] | None = None,
@@ -68,8 +69,9 @@ def ingest(
     `text_is_categorical`, columns of text of which nothing is said are categorical as well.
 
     Where values of a feature are `missing`, they count as the mean of the others, or as no category, and a further
-    feature is 1 there; with "error" they are refused. With `append` all of this is the dataset's: new categories,
-    classes and values that are missing where none were are an error.
+    feature is 1 there; with "error" they are refused. With `append` all of this is the dataset's: classes that it does
+    not have, and values that are missing where none were, are an error, and so are new categories, unless `unseen` is
+    "zero": they are no category then, and a warning says of how many rows.
 
     With `new`, files and datasets (which give their rows source by source) are added whose content the dataset does
     not have yet, whatever they are called, so that each is in it exactly once however often this is repeated; if there
@@ -81,7 +83,9 @@ def ingest(
         raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
     check_new(new, unless_in, settle, append, overwrite, out)
     roles = Roles(target, weight, inclusion, group)
-    wanted = Wanted(roles, tuple(categorical), orders_of(ordinal), tuple(drop), dtype, missing, text_is_categorical)
+    wanted = Wanted(
+        roles, tuple(categorical), orders_of(ordinal), tuple(drop), dtype, missing, text_is_categorical, unseen
+    )
     if new or unless_in is not None:
         if feature_names is not None:
             raise InputError(
@@ -110,7 +114,8 @@ def ingest(
                 "An append encodes its rows like the dataset.",
                 "Leave out categorical and ordinal.",
             )
-        return _ingest_more(sources, Dataset.open(where), roles, drop, engine)
+        check_unseen(unseen)
+        return _ingest_more(sources, Dataset.open(where), roles, drop, unseen, engine)
     return _ingest_anew(sources, where, wanted, feature_names, overwrite, block_rows, engine)
 
 
@@ -195,7 +200,9 @@ def _as_array(values: Any) -> Any:
     return values.to_dask_array(lengths=True) if hasattr(values, "to_dask_array") else values.to_numpy()
 
 
-def _ingest_more(sources: Any, dataset: Dataset, given: Roles, drop: Sequence[str], engine: EngineLike) -> Dataset:
+def _ingest_more(
+    sources: Any, dataset: Dataset, given: Roles, drop: Sequence[str], unseen: Unseen, engine: EngineLike
+) -> Dataset:
     known = dataset.metadata
     check_roles(given, known)
     dropped = (*known.dropped, *(name for name in drop if name not in known.dropped))
@@ -210,6 +217,8 @@ def _ingest_more(sources: Any, dataset: Dataset, given: Roles, drop: Sequence[st
             inclusion_name=known.inclusion_name,
             group_name=known.group_name,
             dropped=dropped,
+            unseen=unseen,
+            tell_unseen=unseen == "zero",
             dtype=known.dtype,
             engine=opened,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,12 +18,14 @@ from protodask.data.tables.encoding import (
     FILL,
     MISSING,
     REMOVE,
+    UNSEEN,
     BadRows,
     KeptTable,
     Missing,
     Problem,
     Table,
     Unseen,
+    check_unseen,
     columns_besides,
     distinct_labels,
     first_problem,
@@ -71,6 +74,8 @@ class Scanned:
     """Of the other values of such a column, as a feature."""
     marked: int = 0
     """Rows that the encoder marks."""
+    unseen: Mapping[str, int] = field(default_factory=dict)
+    """Rows whose value of a column is no category of it, where such ones count as none."""
     distinct: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Different values of columns in samples, and how many of them float32 tells apart, where that may be fewer."""
 
@@ -95,6 +100,8 @@ class Scan:
     """Of the columns whose labels are to be found, other than the target."""
     count_distinct: bool = False
     """Whether to look for values that float32 does not tell apart, where that is what features are stored as."""
+    count_unseen: bool = False
+    """Whether to count values that are no categories, where such ones count as none."""
 
 
 def _scan_partition(block: Block, scan: Scan) -> Scanned:
@@ -117,7 +124,8 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
     marked = int(np.count_nonzero(arrays.get(MARKED, False)))
     found = _limited((rows,), labels, frozenset(), first_problem(problems))
     distinct = _distinct_values(table, scan.encoder.columns) if scan.count_distinct else {}
-    found = replace(found, missing=missing, sums=sums, marked=marked, distinct=distinct)
+    unseen = _unseen_values(table, scan.encoder.columns) if scan.count_unseen else {}
+    found = replace(found, missing=missing, sums=sums, marked=marked, unseen=unseen, distinct=distinct)
     if not isinstance(table, KeptTable):
         return found
     types = tuple((field.name, str(field.type)) for field in table.kept.schema)
@@ -139,6 +147,27 @@ def _known_values(columns: Sequence[Column], features: NDArray[Any]) -> tuple[di
     for column, count, total in zip(columns, counts.tolist(), totals.tolist(), strict=True):
         missing[column.name], sums[column.name] = count, total
     return missing, sums
+
+
+def _unseen_values(table: Table, columns: Sequence[Column]) -> dict[str, int]:
+    """Of nominal columns, the number of rows whose value is no category."""
+    nominal = [column for column in columns if column.kind == "nominal"]
+    counts = {
+        column.name: int(np.count_nonzero(label_codes(table[column.name], column.categories) == UNSEEN))
+        for column in nominal
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def warn_of_unseen(unseen: Mapping[str, int]) -> None:
+    """Say in how many rows to be added a value counts as no category."""
+    if unseen:
+        said = [f"{name!r} ({rows:,} row{'s' * (rows != 1)})" for name, rows in unseen.items()]
+        warnings.warn(
+            f"Values that are no categories of the dataset count as none: {some(said)}. It knows them once it is made "
+            "anew.",
+            stacklevel=4,
+        )
 
 
 SAMPLE_ROWS = 2048
@@ -199,6 +228,7 @@ def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
         missing={name: left.missing[name] + right.missing[name] for name in left.missing},
         sums={name: left.sums[name] + right.sums[name] for name in left.sums},
         marked=left.marked + right.marked,
+        unseen={name: left.unseen.get(name, 0) + right.unseen.get(name, 0) for name in {**left.unseen, **right.unseen}},
         distinct=_added(left.distinct, right.distinct),
     )
 
@@ -281,6 +311,7 @@ def table_source(
     bad_rows: BadRows = "error",
     dtype: str = "float32",
     block_rows: int | None = None,
+    tell_unseen: bool = False,
     engine: EngineLike = None,
 ) -> TableSource:
     """Tables or arrays, encoded block by block by the columns of an ingest, for scoring.
@@ -290,10 +321,10 @@ def table_source(
     group are taken along where the tables have them; `dropped` columns are left out, and others that nobody knows, too,
     of which a warning says so. `numbers` says which columns, besides all of these, blocks have as arrays of which
     names; they must be there, finite, and are read as float64. Columns to `keep`, which may be any of these or others,
-    are handed on as they are, in the array `KEPT` (see `kept_columns`).
+    are handed on as they are, in the array `KEPT` (see `kept_columns`). With `tell_unseen` a warning says in how many
+    rows a value is no category, where those count as none.
     """
-    if unseen not in ("error", "zero"):
-        raise InputError("bad-setting", f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
+    check_unseen(unseen)
     if bad_rows not in ("error", "mark"):
         raise InputError("bad-setting", f"bad_rows is {bad_rows!r}.", "Give 'error' or 'mark'.")
     labels = [column.name for column in columns if column.kind != "numeric"]
@@ -339,7 +370,8 @@ def table_source(
         bad_rows=bad_rows,
     )
     with open_engine(engine) as opened:
-        found = run_scan(Scan(table, encoder, (), None), opened)
+        found = run_scan(Scan(table, encoder, (), None, count_unseen=tell_unseen), opened)
+    warn_of_unseen(found.unseen)
     return replace(encoded_source(table, encoder, found.rows, block_rows, found.kept_bytes), marked=found.marked)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from protodask.data.format.metadata import Metadata, require_storable
 from protodask.data.format.schema import FEATURES, Column, Label
 from protodask.data.format.summary import empty_summary
-from protodask.data.tables.encoding import Missing, check_categories, settle_labels, table_rows
+from protodask.data.tables.encoding import Missing, Unseen, check_categories, check_unseen, settle_labels, table_rows
 from protodask.data.tables.ingest_scan import Scan, Scanned, encoded_source, run_scan
 from protodask.data.tables.tables import Encoder, Partitions, TableSource
 from protodask.engine import Engine
@@ -54,6 +54,8 @@ class Wanted:
     missing: Missing = "fill"
     text_is_categorical: bool = False
     """Whether columns of text of which nothing is said are categorical."""
+    unseen: Unseen = "error"
+    """What becomes of categories that a dataset does not have to which rows are added."""
     columns: tuple[Column, ...] | None = None
     """What the columns become, in their order and by whatever name, if that is known; new categories are none then."""
 
@@ -75,6 +77,7 @@ def check_wanted(wanted: Wanted) -> None:
         raise InputError("bad-setting", f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
     if wanted.missing not in get_args(Missing):
         raise InputError("bad-setting", f"missing is {wanted.missing!r}.", "Give 'fill' or 'error'.")
+    check_unseen(wanted.unseen)
     if both := sorted(set(wanted.categorical) & set(wanted.orders)):
         raise InputError(
             "settings-conflict", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one."
@@ -126,7 +129,7 @@ def written_as(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def encoder_like(known: Metadata) -> Encoder:
+def encoder_like(known: Metadata, unseen: Unseen = "error") -> Encoder:
     """What encodes further rows like those of a dataset."""
     return Encoder(
         columns=known.columns,
@@ -136,6 +139,7 @@ def encoder_like(known: Metadata) -> Encoder:
         inclusion_name=known.inclusion_name,
         group_name=known.group_name,
         dtype=known.dtype,
+        unseen=unseen,
     )
 
 

@@ -7,7 +7,7 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
 from uuid import uuid4
@@ -195,6 +195,10 @@ class TableSource:
                 row = until
             partition += 1
         return {**arrays, KEPT: pack(kept)} if kept else arrays
+
+    def check(self, row: int) -> None:
+        """Refuse a row that has a value that cannot be used, also where such rows are marked."""
+        replace(self, encoder=replace(self.encoder, bad_rows="error")).rows(row, row + 1)
 
     def _partition(self, partition: int, keep: bool) -> Table:
         if self.table.resident:

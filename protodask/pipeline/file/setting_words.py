@@ -20,6 +20,9 @@ _SETTING = re.compile(
     r"(?:=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*))?(?![\w=(])"
 )
 
+_OPTION = re.compile(r"(?<![\w-])--(?P<key>[a-z]+(?:-[a-z]+)*)")
+_KEYS = {key_of(name) for name in _KNOWN.values()}
+
 
 def as_options(text: str) -> str:
     """A message with settings as on the command line: `--unseen zero` for "unseen='zero'", `--max-fraction`."""
@@ -27,7 +30,10 @@ def as_options(text: str) -> str:
 
 
 def as_keys(text: str) -> str:
-    """A message with settings as in a pipeline file: `unseen: zero` for "unseen='zero'", `max-fraction`."""
+    """A message with settings as in a pipeline file: `unseen: zero` for "unseen='zero'", `max-fraction`, `new` for
+    "--new"; options of a run stay what they are.
+    """
+    text = _OPTION.sub(lambda found: f"`{found['key']}`" if found["key"] in _KEYS else found[0], text)
     return _with_settings(text, "", ": ")
 
 

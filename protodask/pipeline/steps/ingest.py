@@ -76,6 +76,13 @@ class IngestStep(Step):
             "they are an error.",
         ),
     ] = "fill"
+    unseen: Annotated[
+        Literal["error", "zero"],
+        Option(
+            "Categories, in rows that are added to a dataset, that it does not have: an error, or no category. A new "
+            "dataset has all that there are.",
+        ),
+    ] = "error"
     dtype: Annotated[Literal["float32", "float64"], Option("Type the features are stored in.")] = "float32"
     new: Annotated[
         bool,
@@ -123,6 +130,7 @@ class IngestStep(Step):
             drop=self.drop,
             missing=self.missing,
             text_is_categorical=self.text_is_categorical,
+            unseen=self.unseen,
             append=self.appends,
             overwrite=self.overwrite,
             dtype=self.dtype,
@@ -144,6 +152,7 @@ class IngestStep(Step):
             self.dtype,
             self.missing,
             self.text_is_categorical,
+            self.unseen,
         )
         found = ingest_news(
             list(self.sources),

@@ -382,6 +382,29 @@ def test_append__refuses_what_the_dataset_does_not_know(
     assert Dataset.open(expected.path).key == expected.key
 
 
+@pytest.mark.parametrize("taken", ["append", "new"])
+def test_append__takes_what_is_no_category_for_none_where_it_is_told_to(
+    taken: str, engine: Engine, tmp_path: Path
+) -> None:
+    first, later, out = tmp_path / "1.csv", tmp_path / "2.csv", tmp_path / "grown"
+    first.write_text("x,colour,y\n" + "".join(f"{row},{('red', 'blue')[row % 2]},{row % 3}\n" for row in range(30)))
+    later.write_text("x,colour,y\n1,pink,0\n2,red,1\n3,grey,2\n")
+    before = ingest(first, out, target="y", categorical=["colour"], new=True, engine=engine)
+    told: Any = {taken: True}
+    with refused("bad-value", "colour", "pink", "unseen='zero'"):
+        ingest(later, out, **told, engine=engine)
+    with pytest.warns(UserWarning, match=r"no categories of the dataset count as none: 'colour' \(2 rows\)"):
+        found = ingest(later, out, **told, unseen="zero", engine=engine)
+    assert found.columns == before.columns
+    rows = found.read(0)["features"][30:]
+    assert rows.tolist() == [[1, 0, 0], [2, 0, 1], [3, 0, 0]]
+    with refused("bad-value", "'y'", "class"):
+        (tmp_path / "3.csv").write_text("x,colour,y\n1,red,7\n")
+        ingest(tmp_path / "3.csv", out, **told, unseen="zero", engine=engine)
+    with refused("bad-setting", "unseen"):
+        ingest(later, out, **told, unseen="skip", engine=engine)
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "frame", "dask"])
 @pytest.mark.parametrize(
     ("column", "value", "code", "facts"),
