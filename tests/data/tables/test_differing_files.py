@@ -19,8 +19,8 @@ from support.errors import refused
 from protodask.data import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column
 from protodask.data.news.ingest_news import ingest_news
+from protodask.data.tables.file_tables import tables_by_file
 from protodask.data.tables.ingest import ingest
-from protodask.data.tables.ingest_frames import tables_by_file
 from protodask.data.tables.ingest_scan import table_source
 from protodask.data.tables.ingest_schema import Roles, Wanted
 from protodask.data.tables.small_files import encode_file
@@ -199,14 +199,13 @@ def test_ingest__names_the_file_with_other_columns(tmp_path: Path, engine: Engin
 def test_files_with_odd_names__are_read_themselves_in_the_order_given(
     ending: str, by_file: bool, tmp_path: Path, engine: Engine
 ) -> None:
-    # dask.dataframe takes brackets for patterns, and sorts Parquet files by the numbers in their names.
     names = ["d[1]", "d1", "d10", "d2", "s*", "ü b#", "a"]
     paths = [tmp_path / f"{name}{ending}" for name in names]
     for number, path in enumerate(paths):
         write(path, [(number, True, "B")] * (number + 1), ORDER, "int64", "str")
     expected = [number for number in range(len(names)) for _ in range(number + 1)]
     if by_file:
-        files = [each for path in paths for each in source_files(glob.escape(str(path)))]
+        files = [each.path for path in paths for each in source_files(glob.escape(str(path)))]
         table, counts = tables_by_file(files, ["city"], ())
         assert [table.place(number) for number in range(table.n_partitions)] == [*map(str, paths)]
         assert counts == (1,) * len(names)

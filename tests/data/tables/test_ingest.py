@@ -23,7 +23,7 @@ from support.errors import refused
 
 from protodask.data import Column, Dataset, table_source
 from protodask.data.places import records as records_module
-from protodask.data.tables import ingest_frames, ingest_scan, ingest_schema
+from protodask.data.tables import csv_files, file_tables, ingest_scan, ingest_schema
 from protodask.data.tables.ingest import ingest, ingest_arrays
 from protodask.data.tables.small_files import encode_file
 from protodask.engine import Arrays, Engine, Progress
@@ -62,8 +62,8 @@ def make_frame(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
 @pytest.fixture(autouse=True)
 def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions of a few dozen rows, which do not fit the blocks."""
-    monkeypatch.setattr(ingest_frames, "CSV_PARTITION_BYTES", 3000)
-    monkeypatch.setattr(ingest_frames, "PARQUET_PARTITION_BYTES", "1KiB")
+    monkeypatch.setattr(file_tables, "CSV_PARTITION_BYTES", 3000)
+    monkeypatch.setattr(file_tables, "PARQUET_PARTITION_BYTES", 1024)
 
 
 @pytest.fixture(scope="module")
@@ -452,7 +452,7 @@ def test_ingest__of_a_csv_whose_numbers_turn_out_to_be_text(late: int, engine: E
     lines = [f"{number},{number % 7},{'ab'[number % 2]}" for number in range(1500)]
     lines[late] = f"{late},unknown,a"
     (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *lines]))
-    seen_at_once = late < ingest_frames.HEAD_ROWS
+    seen_at_once = late < csv_files.HEAD_ROWS
     with refused(
         "wrong-type" if seen_at_once else "bad-value",
         "--categorical b",
@@ -679,7 +679,7 @@ def test_ingest__says_which_extra_to_install(engine: Engine, tmp_path: Path, mon
     import sys
 
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")
-    monkeypatch.setitem(sys.modules, "dask.dataframe", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with refused("package-missing", "protodask[tabular]"):
         ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine)
 

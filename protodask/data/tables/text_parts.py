@@ -1,12 +1,14 @@
-"""The text in compressed files, in parts: read as a stream, so that no more than a part of it is in memory.
+"""The text in files, in parts, so that no more than a part of it is in memory.
 
-How much text comes out of a file is known when it was read only: a megabyte may hold a gigabyte.
+What is compressed is read as a stream, and how much text comes out is known when it was read only: a megabyte may hold
+a gigabyte. Parts end behind a line's end that is not inside of quotes, which takes a look at all of the text.
 """
 
 from __future__ import annotations
 
 import csv
 import lzma
+import os
 import threading
 import zlib
 from collections.abc import Iterator
@@ -16,8 +18,11 @@ from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
+from protodask.data.tables.source_files import open_file
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
+
+PACKED = (".gz", ".bz2", ".xz")
 
 PIECE_BYTES = 2**20
 
@@ -53,9 +58,14 @@ def text_errors(path: str) -> Iterator[None]:
         ) from error
 
 
+def is_packed(path: str) -> bool:
+    """Whether a file is compressed, by its ending."""
+    return path.lower().endswith(PACKED)
+
+
 @dataclass(frozen=True)
-class PackedText:
-    """The lines of a compressed file in parts, without its first line; small to pickle."""
+class TextParts:
+    """The lines of a file in parts, without its first row; small to pickle."""
 
     path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     header: bytes
@@ -64,21 +74,62 @@ class PackedText:
     """Bytes of the text before each part, and in all of it."""
     key: str = field(default_factory=lambda: uuid4().hex)
 
+    @property
+    def packed(self) -> bool:
+        return is_packed(self.path)
+
+    @property
+    def form(self) -> object:
+        """What files have in common that are read as one table; None of one without rows, which tells no types."""
+        has_rows = bool(self.header) and self.cuts[-1] > self.cuts[0]
+        return (self.header, self.path.lower().endswith(".tsv")) if has_rows else None
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.cuts) - 1
+
     def read(self, part: int) -> bytes:
         """The lines of a part."""
+        start, stop = self.cuts[part : part + 2]
         with text_errors(self.path):
-            return _streams().read(self, *self.cuts[part : part + 2])
+            if self.packed:
+                return _streams().read(self, start, stop)
+            with open_file(self.path) as file:
+                file.seek(start)
+                content = _read(file, stop - start)
+        return _whole(content, stop - start, self.path)
 
 
-def packed_text(path: str, part_bytes: int) -> PackedText:
-    """Cut the text in a file into parts of about so many bytes each: reads all of it, as a stream."""
+def text_parts(path: str, part_bytes: int) -> TextParts:
+    """Cut the text in a file into parts of about so many bytes each."""
     with text_errors(path):
         with open_text(path) as file:
             header = _first_row(file)
+            size = None if is_packed(path) else file.seek(0, os.SEEK_END)
+        if size is not None and size <= len(header) + part_bytes:
+            return _with_header(TextParts(path, header, (len(header), size)))
         with open_text(path) as file:
             _read(file, len(header))
             cuts = _cut(file, path, part_bytes, len(header))
-    return PackedText(path, header, cuts)
+    return _with_header(TextParts(path, header, cuts))
+
+
+def _with_header(text: TextParts) -> TextParts:
+    if not text.header.strip() and (text.header or not text.read(0).strip()):
+        raise InputError(
+            "unreadable",
+            f"{mask(text.path)} has no header line.",
+            "Put the names of the columns into its first line.",
+        )
+    return text
+
+
+def _whole(content: bytes, size: int, path: str) -> bytes:
+    if len(content) < size:
+        raise StorageError(
+            "changed-meanwhile", f"{mask(path)} changed while it was read.", "Repeat once nobody writes to it."
+        )
+    return content
 
 
 def _first_row(file: Any) -> bytes:
@@ -153,7 +204,7 @@ class _Streams:
         self._idle: list[_Stream] = []
         self._lock = threading.Lock()
 
-    def read(self, text: PackedText, start: int, stop: int) -> bytes:
+    def read(self, text: TextParts, start: int, stop: int) -> bytes:
         """A range of the text: of all streams that are not beyond it the farthest goes on, or a new one begins."""
         with self._lock:
             fit = [stream for stream in self._idle if stream.key == text.key and stream.position <= start]
@@ -164,15 +215,10 @@ class _Streams:
         try:
             while position < start and (skipped := len(file.read(min(PIECE_BYTES, start - position)))):
                 position += skipped
-            content = _read(file, stop - start)
+            content = _whole(_read(file, stop - start), stop - start, text.path)
         except BaseException:
             file.close()
             raise
-        if len(content) < stop - start:
-            file.close()
-            raise StorageError(
-                "changed-meanwhile", f"{mask(text.path)} changed while it was read.", "Repeat once nobody writes to it."
-            )
         self._put_back(_Stream(text.key, stop, file), at_end=stop == text.cuts[-1])
         return content
 

@@ -1,4 +1,4 @@
-"""Compressed text in parts: all lines once, whatever is read when, and never much of it in memory."""
+"""Text in parts, compressed or not: all lines once, whatever is read when, and never much of it in memory."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.data import Dataset
-from protodask.data.tables import packed_text as module
+from protodask.data.tables import text_parts as module
 from protodask.data.tables.ingest import ingest
-from protodask.data.tables.packed_text import packed_text
+from protodask.data.tables.text_parts import text_parts
 from protodask.engine import Engine
 from protodask.errors import StorageError
 
-PACK: dict[str, Any] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+PACK: dict[str, Any] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+FORMS: dict[str, Any] = {"": bytes, **PACK}
 
 
-def put(folder: Path, content: bytes, ending: str = "gz") -> str:
-    path = folder / f"t.csv.{ending}"
-    path.write_bytes(PACK[ending](content))
+def put(folder: Path, content: bytes, ending: str = ".gz") -> str:
+    path = folder / f"t.csv{ending}"
+    path.write_bytes(FORMS[ending](content))
     return str(path)
 
 
@@ -37,13 +38,13 @@ FIELDS = st.text(st.sampled_from('ab"\n ,'), max_size=6)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-@given(rows=st.lists(FIELDS, max_size=30), part=st.integers(1, 60), ending=st.sampled_from(list(PACK)), data=st.data())
-def test_packed_text__has_every_row_once(
+@given(rows=st.lists(FIELDS, max_size=30), part=st.integers(1, 60), ending=st.sampled_from(list(FORMS)), data=st.data())
+def test_text_parts__has_every_row_once(
     rows: list[str], part: int, ending: str, data: st.DataObject, tmp_path: Path
 ) -> None:
     frame = pd.DataFrame({"x": np.arange(len(rows)), "text": pd.Series(rows, dtype=object)})
     content = frame.to_csv(index=False).encode()
-    found = pickle.loads(pickle.dumps(packed_text(put(tmp_path, content, ending), part)))
+    found = pickle.loads(pickle.dumps(text_parts(put(tmp_path, content, ending), part)))
     order = data.draw(st.permutations(range(len(found.cuts) - 1)))
     parts = {number: found.read(number) for number in order}
     assert found.header == b"x,text\n"
@@ -51,11 +52,14 @@ def test_packed_text__has_every_row_once(
     assert [number for number in parts if parts[number].count(b'"') % 2] == []  # no line's end inside of quotes
 
 
+@pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize("content", [b"x,y\n", b"x,y", b"x,y\r1,2\r3,4\r", b'x,y\n5",1\n6,2\n7,3'])
-def test_packed_text__of_unusual_text(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_parts__of_unusual_text(
+    content: bytes, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LONGEST_LINE_BYTES", 30)
     monkeypatch.setattr(module, "PIECE_BYTES", 3)
-    found = packed_text(put(tmp_path, content), 100)
+    found = text_parts(put(tmp_path, content, ending), 100)
     assert len(found.cuts) > 1, "there is always a part, as of a table without rows"
     assert found.header + b"".join(map(found.read, range(len(found.cuts) - 1))) == content
 
@@ -64,18 +68,22 @@ def test_packed_text__of_unusual_text(content: bytes, tmp_path: Path, monkeypatc
     ("header", "name"), [('len 5",c', 'len 5"'), ('"len 5""",c', 'len 5"'), ('"len\n5",c', "len\n5"), ("len,c", "len")]
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_ingest__of_a_packed_table_has_its_rows_whatever_its_header(
-    header: str, name: str, end: str, engine: Engine, tmp_path: Path
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_ingest__has_the_rows_of_a_table_whatever_its_header(
+    header: str, name: str, end: str, ending: str, engine: Engine, tmp_path: Path
 ) -> None:
     """A quotation mark inside of a name that is not in quotes is a letter like others."""
     content = header + end + end.join(f"{number},{number % 2}" for number in range(200)) + end
-    found = ingest(put(tmp_path, content.encode()), tmp_path / "d", target="c", engine=engine)
+    found = ingest(put(tmp_path, content.encode(), ending), tmp_path / "d", target="c", engine=engine)
     assert (found.n_rows, found.feature_names) == (200, (name,))
 
 
+@pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize(("content", "rows"), [(b"x,c", 0), (b"x,c\r1,p\r2,q\r3,p\r", 3)])
-def test_ingest__of_a_packed_table_without_a_newline(content: bytes, rows: int, engine: Engine, tmp_path: Path) -> None:
-    path = put(tmp_path, content)
+def test_ingest__of_a_table_without_a_newline(
+    content: bytes, rows: int, ending: str, engine: Engine, tmp_path: Path
+) -> None:
+    path = put(tmp_path, content, ending)
     if rows:
         assert ingest(path, tmp_path / "d", target="c", engine=engine).n_rows == rows
         return
@@ -83,40 +91,41 @@ def test_ingest__of_a_packed_table_without_a_newline(content: bytes, rows: int, 
         ingest(path, tmp_path / "d", target="c", engine=engine)
 
 
-def test_packed_text__whose_quotes_do_not_pair_is_cut_even_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_parts__whose_quotes_do_not_pair_is_cut_even_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_LINE_BYTES", 50)
-    found = packed_text(put(tmp_path, b"x,y\n" + b'5",1\n' + b"6,2\n" * 1000), 100)
+    found = text_parts(put(tmp_path, b"x,y\n" + b'5",1\n' + b"6,2\n" * 1000), 100)
     assert max(np.diff(found.cuts)) < 200
 
 
-def test_packed_text__of_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_parts__of_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_LINE_BYTES", 2**20)
     with refused("over-limit", "t.csv.gz", f"{2**20:,}"):
-        packed_text(put(tmp_path, b"x,y\n" + bytes(2**24)), 100)
+        text_parts(put(tmp_path, b"x,y\n" + bytes(2**24)), 100)
 
 
 @pytest.mark.parametrize("ending", list(PACK))
 @pytest.mark.parametrize("damage", [lambda content: content[:-20], lambda content: b"nothing", lambda content: b""])
-def test_packed_text__of_a_damaged_file(ending: str, damage: Any, tmp_path: Path) -> None:
+def test_text_parts__of_a_damaged_file(ending: str, damage: Any, tmp_path: Path) -> None:
     path = put(tmp_path, np.random.default_rng(0).bytes(3000), ending)
     Path(path).write_bytes(damage(Path(path).read_bytes()))
     with refused("unreadable", path):
         ingest(path, tmp_path / "d", target="y")
 
 
-def test_packed_text__that_changes_while_it_is_read(tmp_path: Path) -> None:
-    found = packed_text(put(tmp_path, b"x,y\n" + b"1,2\n" * 1000), 100)
-    put(tmp_path, b"x,y\n" + b"1,2\n" * 10)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_text_parts__that_changes_while_it_is_read(ending: str, tmp_path: Path) -> None:
+    found = text_parts(put(tmp_path, b"x,y\n" + b"1,2\n" * 1000, ending), 100)
+    put(tmp_path, b"x,y\n" + b"1,2\n" * 10, ending)
     with refused("changed-meanwhile", kind=StorageError):
         found.read(20)
 
 
-def test_packed_text__is_not_in_memory_as_a_whole(tmp_path: Path) -> None:
+def test_text_parts__is_not_in_memory_as_a_whole(tmp_path: Path) -> None:
     content = b"x,y\n" + b"1.5,p\n" * (2**26 // 6)
     path = put(tmp_path, content)
     assert Path(path).stat().st_size < 2**18
     tracemalloc.start()
-    found = packed_text(path, 2**22)
+    found = text_parts(path, 2**22)
     read = sum(len(found.read(part)) for part in range(len(found.cuts) - 1))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -124,15 +133,23 @@ def test_packed_text__is_not_in_memory_as_a_whole(tmp_path: Path) -> None:
     assert peak < 2**25
 
 
-def test_ingest__of_compressed_files_is_that_of_their_text(
+def test_ingest__of_files_is_that_of_the_rows_in_their_text(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protodask.data.tables.ingest_frames.CSV_PARTITION_BYTES", 700)
+    monkeypatch.setattr("protodask.data.tables.file_tables.CSV_PARTITION_BYTES", 700)
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"x": generator.random(500), "c": generator.choice(["a\n1", "b,2", 'c"3'], 500), "y": "p"})
     frame.loc[::3, "y"] = "q"
     whole = ingest(frame, tmp_path / "whole", target="y", categorical=["c"], engine=engine)
-    for ending in PACK:
+    for ending in FORMS:
         path = put(tmp_path, frame.to_csv(index=False).encode(), ending)
         found: Dataset = ingest(path, tmp_path / f"d{ending}", target="y", categorical=["c"], engine=engine)
         assert found.key == whole.key
+
+
+def test_text_parts__of_a_small_file_does_not_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path, b"x,y\n" + b"1,2\n" * 100, "")
+    monkeypatch.setattr(module, "_cut", None)
+    assert text_parts(path, 400).cuts == (4, 404)
+    with pytest.raises(TypeError):
+        text_parts(path, 399)

@@ -1,0 +1,184 @@
+"""Tables from CSV files, in parts of their text; compressed or not.
+
+pandas is optional and imported where it is used.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from protodask.data.tables.encoding import Table
+from protodask.data.tables.ingest_frames import partition_columns
+from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
+from protodask.data.tables.text_parts import TextParts, open_text
+from protodask.errors import InputError, StorageError
+from protodask.places import mask
+
+HEAD_ROWS = 1000
+"""Rows that tell numbers from text. A column that turns out otherwise further down is an error that names the row."""
+
+
+@dataclass(frozen=True)
+class CsvColumns:
+    """The columns of a CSV file that are read, as which types of pandas, and what separates them."""
+
+    types: Mapping[str, str]
+    separator: str
+    has_rows: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.types)
+
+    @property
+    def text(self) -> frozenset[str]:
+        # Without rows there is no text either.
+        return frozenset(name for name, dtype in self.types.items() if dtype == "str" and self.has_rows)
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """Columns of truth values."""
+        return frozenset(name for name, dtype in self.types.items() if dtype == "boolean")
+
+    def options(self, kept: Kept, as_text: bool = False) -> dict[str, Any]:
+        """What pandas is told."""
+        types = dict.fromkeys(self.types, "str") if as_text else dict(self.types)
+        return {
+            "sep": self.separator,
+            "usecols": list(self.names),
+            "dtype": types,
+            **_missing_values(self.names, kept),
+        }
+
+
+def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Callable[[], Any]) -> CsvColumns:
+    """The columns of a CSV file, by its first rows; `opened` makes a file of its content, decompressed. Those among
+    `labels` are text.
+    """
+    import pandas
+
+    separator = "\t" if path.lower().endswith(".tsv") else ","
+    try:
+        with opened() as file:
+            head = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS)
+        with opened() as file:
+            header = pandas.read_csv(file, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
+    except ValueError as error:  # the parser's errors are of this kind
+        raise InputError("unreadable", f"{path} cannot be read ({error}).", "Check that it is a CSV file.") from error
+    except OSError as error:
+        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check the file.") from error
+    given = [str(name) for name in header.iloc[0]]
+    if twice := [name for name in given if name and given.count(name) > 1]:
+        raise InputError("named-twice", f"{path} has several columns called {twice[0]!r}.", "Rename them.")
+    names = [str(name) for name in head.columns if str(name) not in dropped]
+    if not names:
+        raise InputError("column-missing", f"All columns of {path} are dropped.", "Keep some.")
+    types: dict[str, str] = {}
+    for name in names:
+        kind = head[name].dtype.kind if isinstance(head[name].dtype, np.dtype) else "O"
+        if kind == "O" and pandas.api.types.infer_dtype(head[name], skipna=True) == "boolean":
+            kind = "b"  # truth values with some missing
+        # Integers are read as floats, so that a missing value further down is a missing value and no failure.
+        types[name] = (
+            "str"
+            if name in labels
+            else {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
+        )
+    return CsvColumns(types, separator, len(head) > 0)
+
+
+def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> CsvTable:
+    """The table in files of one header, in their order; the first one tells the types of its columns."""
+    first = texts[0]
+    opened = partial(io.BytesIO, first.header + first.read(0)) if first.packed else partial(open_text, first.path)
+    return CsvTable(tuple(texts), csv_columns(first.path, labels, dropped, opened), kept)
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """The table in some CSV files, no more than a part of which is in memory; small to pickle."""
+
+    texts: tuple[TextParts, ...]
+    columns: CsvColumns
+    kept: Kept = NOTHING_KEPT
+    untyped: bool = True
+    resident: bool = False
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.columns.names
+
+    @property
+    def text(self) -> frozenset[str]:
+        return self.columns.text
+
+    @property
+    def counts(self) -> list[int]:
+        """Partitions of each file."""
+        return [text.n_parts for text in self.texts]
+
+    @cached_property
+    def _edges(self) -> tuple[int, ...]:
+        return (0, *itertools.accumulate(self.counts))
+
+    @property
+    def n_partitions(self) -> int:
+        return self._edges[-1]
+
+    def place(self, partition: int) -> str:
+        return mask(self._text(partition)[0].path)
+
+    def read(self, partition: int) -> Table:
+        text, part = self._text(partition)
+        return csv_text_table(text.header + text.read(part), mask(text.path), self.columns, self.kept)
+
+    def _text(self, partition: int) -> tuple[TextParts, int]:
+        number = bisect.bisect_right(self._edges, partition) - 1
+        return self.texts[number], partition - self._edges[number]
+
+
+def csv_text_table(text: bytes, path: str, columns: CsvColumns, kept: Kept) -> Table:
+    """The columns in the text of a CSV file that is in memory."""
+    import pandas
+
+    try:
+        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept))
+        return partition_columns(frame, columns.names, kept, untyped=True)
+    except ValueError:
+        pass  # a value belies its column: as text it will be found
+    try:
+        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept, as_text=True))
+        return partition_columns(frame, columns.names, kept, untyped=True, flags=columns.flags)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            "unreadable", f"{path} cannot be read ({error}).", "Check that all its lines have the columns of its first."
+        ) from error
+
+
+def _missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:
+    """What is a missing value in which column of a CSV file: in one that is merely handed on, nothing but no text."""
+    if not kept.alone:
+        return {}
+    return {
+        "keep_default_na": False,
+        "na_values": {name: [""] if name in kept.alone else MISSING_TEXTS for name in names},
+    }
+
+
+MISSING_TEXTS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What pandas takes for a missing value by default."""

@@ -1,0 +1,158 @@
+"""Tables from Parquet files, in runs of row groups.
+
+pandas and pyarrow are optional and imported where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
+
+from protodask.data.tables.encoding import Table
+from protodask.data.tables.ingest_frames import partition_columns, text_columns
+from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
+from protodask.data.tables.source_files import open_file
+from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.places import mask
+
+MISSING_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""The value of a folder of rows whose value is missing."""
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """A file, and what its footer says."""
+
+    path: str
+    schema: Any
+    """Of Arrow, as it comes."""
+    groups: tuple[tuple[int, ...], ...]
+    """Row groups of each part; one part of none where the file has none."""
+    rows: int
+
+    @property
+    def form(self) -> object:
+        """What files have in common that are read as one table; None of one without rows, by itself."""
+        columns = [(column.name, column.type) for column in self.schema]
+        return (columns, list(folder_columns(self.path))) if self.rows else None
+
+
+@contextmanager
+def parquet_errors(path: str) -> Iterator[None]:
+    """Say in the package's words why a file cannot be read."""
+    from pyarrow.lib import ArrowException
+
+    try:
+        yield
+    except ProtodaskError:
+        raise
+    except FileNotFoundError as error:
+        raise StorageError("not-found", f"There is no file {mask(path)}.", "Check the path.") from error
+    except OSError as error:
+        raise StorageError("unreadable", f"{mask(path)} could not be read ({error}).", "Check the file.") from error
+    except (ValueError, ArrowException) as error:
+        raise InputError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
+
+
+def parquet_file(path: str, part_bytes: int) -> ParquetFile:
+    """A file whose row groups are joined to parts of up to so many bytes; a larger group is a part of its own."""
+    from pyarrow import parquet
+
+    with parquet_errors(path), open_file(path) as file, parquet.ParquetFile(file) as opened:
+        footer, schema = opened.metadata, opened.schema_arrow
+    groups: list[tuple[int, ...]] = []
+    room = 0
+    for number in range(footer.num_row_groups):
+        size = footer.row_group(number).total_byte_size
+        if groups and size <= room:
+            groups[-1] += (number,)
+        else:
+            groups.append((number,))
+            room = part_bytes
+        room -= size
+    if twice := [name for name in schema.names if schema.names.count(name) > 1]:
+        raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
+    return ParquetFile(path, schema, tuple(groups) or ((),), footer.num_rows)
+
+
+def folder_columns(path: str) -> dict[str, str | None]:
+    """Columns of one value in a file, by the folders that it lies in: "year=2024"."""
+    pairs = [folder.partition("=") for folder in path.split("/")[:-1]]
+    found = {unquote(name): unquote(value) for name, equals, value in pairs if equals and name.isidentifier()}
+    return {name: None if value == MISSING_FOLDER else value for name, value in found.items()}
+
+
+def parquet_table(files: Sequence[ParquetFile], dropped: frozenset[str], kept: Kept) -> ParquetTable:
+    """The table in files of one form, in their order."""
+    names, text = parquet_names(files[0].schema, files[0].path, dropped, kept)
+    pieces = tuple((file.path, groups) for file in files for groups in file.groups)
+    counts = tuple(len(file.groups) for file in files)
+    return ParquetTable(pieces, counts, names, text, kept)
+
+
+def parquet_names(
+    schema: Any, path: str, dropped: frozenset[str], kept: Kept
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The columns of a file, but for those that pandas had for an index, and which of them are text."""
+    frame = _frame(schema.empty_table(), path, kept)
+    names = tuple(str(name) for name in frame.columns if str(name) not in dropped)
+    return names, text_columns(frame[list(names)])
+
+
+@dataclass(frozen=True)
+class ParquetTable:
+    """The table in some Parquet files; small to pickle."""
+
+    pieces: tuple[tuple[str, tuple[int, ...]], ...] = field(repr=False)  # a URL may hold a secret
+    """The file of each partition, and its row groups."""
+    counts: tuple[int, ...]
+    """Partitions of each file."""
+    names: tuple[str, ...]
+    text: frozenset[str]
+    kept: Kept = NOTHING_KEPT
+    untyped: bool = False
+    resident: bool = False
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.pieces)
+
+    def place(self, partition: int) -> str:
+        return mask(self.pieces[partition][0])
+
+    def read(self, partition: int) -> Table:
+        path, groups = self.pieces[partition]
+        with parquet_errors(path), open_file(path) as file:
+            return parquet_columns(file, path, groups, self.names, self.kept)
+
+
+def parquet_columns(file: Any, path: str, groups: Sequence[int] | None, names: Sequence[str], kept: Kept) -> Table:
+    """Columns of some row groups of an open file, or of all."""
+    from pyarrow import parquet
+
+    wanted = list(dict.fromkeys((*names, *kept.names)))
+    with parquet.ParquetFile(file) as opened:
+        stored = [name for name in wanted if name in opened.schema_arrow.names]
+        chosen = range(opened.num_row_groups) if groups is None else groups
+        # Several threads read at a time already.
+        table = opened.read_row_groups(list(chosen), columns=stored, use_threads=False)
+    return partition_columns(_frame(table, path, kept), names, kept, untyped=False)
+
+
+def _frame(table: Any, path: str, kept: Kept) -> Any:
+    """An Arrow table as a pandas frame, with the columns of the file's folders."""
+    import pandas
+    import pyarrow
+
+    def exact(kind: Any) -> Any:
+        # As pandas has them, integers with missing values are floats, times lose their types, and decimals are objects.
+        return pandas.ArrowDtype(kind) if kept.names or pyarrow.types.is_decimal(kind) else None
+
+    frame = table.to_pandas(types_mapper=exact, use_threads=False)
+    beside = {name: value for name, value in folder_columns(path).items() if name not in frame.columns}
+    return frame.assign(**{name: pandas.Series(value, frame.index, dtype=object) for name, value in beside.items()})

@@ -1,0 +1,81 @@
+"""Tables from Parquet files: parts of row groups, and what the names of folders say."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.errors import refused
+
+from protodask.data.format.schema import FEATURES, Column
+from protodask.data.tables.file_tables import file_tables
+from protodask.data.tables.ingest import ingest
+from protodask.data.tables.parquet_files import ParquetTable, parquet_file
+from protodask.data.tables.small_files import encode_file
+from protodask.engine import Engine
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(groups=st.lists(st.integers(1, 50), max_size=8), part=st.integers(1, 3000))
+def test_parquet_file__has_every_row_group_once(groups: list[int], part: int, tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    schema = pyarrow.schema({"x": pyarrow.int64()})
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        for number, rows in enumerate(groups):
+            writer.write_table(pyarrow.table({"x": np.arange(rows) + 1000 * number}, schema))
+    found = parquet_file(str(path), part)
+    assert [group for groups in found.groups for group in groups] == list(range(len(groups)))
+    footer = pyarrow.parquet.read_metadata(path)
+    sizes = [sum(footer.row_group(group).total_byte_size for group in groups) for groups in found.groups]
+    assert all(size <= part or len(own) <= 1 for size, own in zip(sizes, found.groups, strict=True))
+    assert all(left + right > part for left, right in itertools.pairwise(sizes) if left <= part)
+    (table,) = file_tables([str(path)], (), ())
+    table = pickle.loads(pickle.dumps(table))
+    read = np.concatenate([np.asarray(table.read(number)["x"]) for number in range(table.n_partitions)])
+    assert read.tolist() == [1000 * number + row for number, rows in enumerate(groups) for row in range(rows)]
+
+
+def test_tables__of_thousands_of_files_are_one(tmp_path: Path) -> None:
+    for number in range(30):
+        pd.DataFrame({"x": [number]}).to_parquet(tmp_path / f"{number:02}.parquet")
+    (table,) = file_tables([str(tmp_path / f"{number:02}.parquet") for number in range(30)], (), ())
+    assert isinstance(table, ParquetTable)
+    assert table.counts == (1,) * 30
+
+
+@pytest.mark.parametrize("place", ["year=2024", "year=20%3D24/kind=a", "year=__HIVE_DEFAULT_PARTITION__"])
+def test_folders__are_columns(place: str, engine: Engine, tmp_path: Path) -> None:
+    for folder, first in ((place, 0), (place.replace("2024", "2025").replace("20%3D24", "2025"), 20)):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        rows = pd.DataFrame({"x": np.arange(20.0) + first, "y": np.arange(20) % 2})
+        rows.to_parquet(tmp_path / folder / f"{first}.parquet")
+    known: Any = {"target": "y", "text_is_categorical": True, "engine": engine}
+    if "HIVE" in place:
+        with refused("bad-value", "'year'", "has no value in any row"):
+            ingest(tmp_path, tmp_path / "d.zarr", **known)
+        return
+    found = ingest(tmp_path, tmp_path / "d.zarr", **known)
+    years = [2024, 2025] if place == "year=2024" else ["2025", "20=24"]
+    assert found.columns[1] == Column("year", "nominal", tuple(map(str, years)))
+    assert found.read(0)[FEATURES.name][:, 1].sum() == 20
+    path = next((tmp_path / place).glob("*.parquet"))
+    said: Any = {"target_name": "y", "keep": (), "dropped": (), "unseen": "error", "dtype": "float32"}
+    whole = encode_file(path.read_bytes(), str(path), found.columns, **said)[FEATURES.name]
+    np.testing.assert_array_equal(whole, found.read(0)[FEATURES.name][:20])
+
+
+def test_folders__of_other_names_are_no_columns(engine: Engine, tmp_path: Path) -> None:
+    folder = tmp_path / "a=b=c" / quote("no name=1") / "=5"
+    folder.mkdir(parents=True)
+    pd.DataFrame({"x": np.arange(20.0), "a": 3.0, "y": np.arange(20) % 2}).to_parquet(folder / "t.parquet")
+    found = ingest(tmp_path, tmp_path / "d.zarr", target="y", engine=engine)
+    assert found.feature_names == ("x", "a"), "a column of the file itself stays"
