@@ -391,6 +391,7 @@ def test_append__takes_what_is_no_category_for_none_where_it_is_told_to(
     later.write_text("x,colour,y\n1,pink,0\n2,red,1\n3,grey,2\n")
     before = ingest(first, out, target="y", categorical=["colour"], new=True, engine=engine)
     told: Any = {taken: True}
+    unknown: Any = "skip"
     with refused("bad-value", "colour", "pink", "unseen='zero'"):
         ingest(later, out, **told, engine=engine)
     with pytest.warns(UserWarning, match=r"no categories of the dataset count as none: 'colour' \(2 rows\)"):
@@ -402,7 +403,7 @@ def test_append__takes_what_is_no_category_for_none_where_it_is_told_to(
         (tmp_path / "3.csv").write_text("x,colour,y\n1,red,7\n")
         ingest(tmp_path / "3.csv", out, **told, unseen="zero", engine=engine)
     with refused("bad-setting", "unseen"):
-        ingest(later, out, **told, unseen="skip", engine=engine)
+        ingest(later, out, **told, unseen=unknown, engine=engine)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "frame", "dask"])
