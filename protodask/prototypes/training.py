@@ -438,12 +438,14 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
     """The model that rounds are added to, once the data are seen to be fit for it: `start`, or the marginals alone."""
     check_classes(data.summary.class_rows, data.classes, config.max_fraction)
     check_size(data)
+    marginals = data.summary.class_weight / data.summary.class_weight.sum()
     if start is not None:
         check_start(start, data)
-        return replace(start, other_names=tuple(dict.fromkeys((*start.other_names, *data.other_names))))
-    weight = data.summary.class_weight
+        found = replace(start, other_names=tuple(dict.fromkeys((*start.other_names, *data.other_names))))
+        # The first round is trained over the marginals of these rows.
+        return found if found.n_batches else replace(found, marginals=marginals)
     return PrototypeSet(
-        marginals=weight / weight.sum(),
+        marginals=marginals,
         classes=data.classes,
         feature_names=data.feature_names,
         columns=data.columns,

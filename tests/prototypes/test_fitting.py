@@ -80,6 +80,18 @@ def test_fit__of_further_batches_takes_a_start_whatever_it_says_of_itself(tmp_pa
         assert len(more.provenance["fits"]) == 1
 
 
+def test_fit__from_a_model_without_batches_keeps_the_marginals_it_was_trained_over(
+    tmp_path: Path, engine: Engine
+) -> None:
+    data = sample_data("checker", 200, tmp_path / "data.zarr")
+    config = FitConfig.of("source", n_batches=1, n_candidates=20, tolerance=1e-4)
+    expected = fit(data, config, engine=engine).model
+    start = replace(fit(data, replace(config, n_batches=0), engine=engine).model, marginals=np.array([0.9, 0.1]))
+    found = fit(data, config, engine=engine, start=start).model
+    np.testing.assert_array_equal(found.marginals, expected.marginals)
+    np.testing.assert_array_equal(found.batches[0].prototype_weight, expected.batches[0].prototype_weight)
+
+
 def test_fit__of_further_batches_takes_tables_with_the_columns_of_either_data(tmp_path: Path, engine: Engine) -> None:
     """What is no feature in one of the datasets may stand in the tables that are scored later."""
     rng = np.random.default_rng(0)
