@@ -77,7 +77,7 @@ class FitConfig:
     their number up to 2,000. Where rows are many, those that are of no use on a part of the rows are let go."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
-    lambda_v: float = 3e-5
+    lambda_v: float = 1e-4
     lambda_w: float = 1e-10
     alpha_v: float = 0.95
     alpha_w: float = 0.95

@@ -97,7 +97,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         What these, the penalties and the precision are where they are None. "averaged": both feature weights, all
         forms, a fifth of the rows held out, candidates trained on as well, five draws of 500 candidates, of more
         than 2,000 rows two, and one of more than 20,000, of 20 times the root of the number of rows, up to 2,000;
-        `lambda_v` is 3e-5 and `lambda_w` 1e-10.
+        `lambda_v` is 1e-4 and `lambda_w` 1e-10.
         "source": shared feature weights, features as they are, no rows held out, candidates left out, one draw of 1,000
         of them, float32; `lambda_v` is 1e-3 and `lambda_w` 1e-8.
     max_fraction

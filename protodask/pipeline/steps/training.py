@@ -131,7 +131,7 @@ class FitSettings(TrainingSettings):
 
     batches: Annotated[int | None, _said("Rounds of batches to add.", "1")] = None
     lambda_v: Annotated[
-        float | None, _said("Penalty on the feature weights; with the recipe source, 0.001.", "3e-05")
+        float | None, _said("Penalty on the feature weights; with the recipe source, 0.001.", "0.0001")
     ] = None
 
 
