@@ -15,7 +15,7 @@ from protodask.data.tables.encoding import BadRows, Unseen
 from protodask.data.tables.source_files import check_present
 from protodask.data.tables.tables import TableSource
 from protodask.engine import Engine, Source
-from protodask.errors import InputError, StorageError, some
+from protodask.errors import InputError, ProtodaskError, StorageError, some
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.table_model import TableModel
 
@@ -72,6 +72,13 @@ def rows_to_predict(
         classes=(),
         keep=keep,
     )
+
+
+def with_advice(error: ProtodaskError) -> ProtodaskError:
+    """The error of a value that cannot be used, where rows with such may be marked."""
+    if error.code != "bad-value":
+        return error
+    return type(error)(error.code, error.seen, f"{error.remedy} Or have such rows marked (bad_rows='mark').")
 
 
 def marked_rows(source: Source) -> int:

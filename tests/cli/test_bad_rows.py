@@ -71,7 +71,7 @@ def test_predict__marks_bad_rows_and_scores_the_others(
 ) -> None:
     read = pd.read_csv if ending == "csv" else pd.read_parquet
     good, out = tmp_path / f"others.{ending}", tmp_path / f"scored.{ending}"
-    check_failed(call("predict", model, tables, "--out", out), 1, "bad-value")
+    check_failed(call("predict", model, tables, "--out", out), 1, "bad-value", "--bad-rows mark")
     assert call("predict", model, tables.parent / "good.csv", "--keep", "id", "--out", good).exit_code == 0
     done = call("predict", model, tables, "--keep", "id", "--out", out, "--bad-rows", "mark")
     assert done.exit_code == 0, done.output
@@ -99,7 +99,7 @@ def test_predict__of_unseen_categories_as_zero_marks_what_is_no_number(
 
 def test_predict__of_each_file_marks_bad_rows(call: Call, model: Path, tables: Path, tmp_path: Path) -> None:
     each = ("predict", model, tables, "--each-file", "--keep", "id", "--out", tmp_path / "scored.parquet")
-    check_failed(call(*each), 1, "files-failed", "'old'")
+    check_failed(call(*each), 1, "files-failed", "'old'", "--bad-rows mark")
     done = call(*each, "--bad-rows", "mark")
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())

@@ -45,6 +45,7 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
             "`max-fraction`, in Python max_fraction=0.5.",
         ),
         ("Give --scheduler, --dropped.", "Give --scheduler, --dropped.", "Give --scheduler, --dropped."),
+        ("Say `--new` of x/--new/y.", "Say `--new` of x/--new/y.", "Say `new` of x/--new/y."),
         ("Raise n_candidates or tolerance.", "Raise --candidates or tolerance.", "Raise candidates or tolerance."),
         ("seed is -1.", "--seed is -1.", "seed is -1."),
         ("Say calibrated=True.", "Say --calibrated.", "Say calibrated: true."),

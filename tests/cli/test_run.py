@@ -63,7 +63,7 @@ def test_run__says_which_files_it_leaves_for_the_next(call: Call, tmp_path: Path
         (inbox / name).write_text(f"x,y\n{rows}")
         os.utime(inbox / name, (time.time() - age,) * 2)
     first = call("run", path)
-    assert "Left for the next time, as changed a moment ago: 1 file." in " ".join(first.stdout.split())
+    assert "Left for the next time, as they changed just now: 1 file." in " ".join(first.stdout.split())
     again = call("run", path)
     assert "is up to date; 1 file changed a moment ago: left for the next run" in again.stderr
     assert "up to date; 1 file changed a moment ago: left for the next run." in " ".join(again.stdout.split())

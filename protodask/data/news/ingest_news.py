@@ -250,20 +250,20 @@ def _read_files(
     work: _Work, items: Sequence[NewFile], encoder: Encoder | None, dropped: Sequence[str]
 ) -> tuple[Encoder | None, TableSource | None, list[int]]:
     """The rows of some files, and how many each has; without an encoder, what the columns become is found out first."""
-    files = [item.file.path for item in items]
-    if arrays := [path for path in files if path.endswith((".npy", ".npz"))]:
+    paths = [item.file.path for item in items]
+    if arrays := [path for path in paths if path.endswith((".npy", ".npz"))]:
         raise InputError(
             "unsupported", f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out --new for arrays."
         )
     if encoder is None:
-        table, partitions = tables_by_file(files, work.wanted.labels, dropped)
+        table, partitions = tables_by_file(paths, work.wanted.labels, dropped)
         found, learnt = encode_anew(table, work.wanted, work.engine, work.block_rows)
         return learnt, found, _rows_by_file(found.edges, partitions)
     labels = [column.name for column in encoder.columns if column.kind != "numeric"]
     texts = [name for name in (encoder.target_name, encoder.group_name) if name is not None]
     roles = (encoder.target_name, encoder.weight_name, encoder.inclusion_name, encoder.group_name)
     needed = [*(column.name for column in encoder.columns), *(name for name in roles if name is not None)]
-    table, partitions = tables_by_file(files, [*labels, *texts], dropped, needed)
+    table, partitions = tables_by_file(paths, [*labels, *texts], dropped, needed)
     scan = Scan(table, encoder, (), None, count_unseen=encoder.unseen == "zero")
     scanned = run_scan(scan, work.engine, may_be_empty=True)
     warn_of_unseen(scanned.unseen)

@@ -79,8 +79,10 @@ def find_news(
     for source in sources:
         for found in _found(source, taken, cache, settle, segments_of):
             match found:
+                case SourceFile(settled=False):
+                    waiting.append(found.path)
                 case SourceFile():
-                    (changing if found.settled else waiting).append(found.path)
+                    changing.append(found.path)
                 case NewFile(digest=digest) | NewRows(segment=Segment(digest=digest)):
                     if digest not in taken:
                         taken.add(digest)

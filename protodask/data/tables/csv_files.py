@@ -19,7 +19,7 @@ import numpy as np
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
-from protodask.data.tables.text_parts import TextParts, open_text
+from protodask.data.tables.text_parts import TextParts, open_text, separator_of
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
 
@@ -66,22 +66,30 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
     """
     import pandas
 
-    separator = "\t" if path.lower().endswith(".tsv") else ","
+    separator = separator_of(path)
     try:
         with opened() as file:
             head = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS)
         with opened() as file:
             header = pandas.read_csv(file, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
     except ValueError as error:  # the parser's errors are of this kind
-        raise InputError("unreadable", f"{path} cannot be read ({error}).", "Check that it is a CSV file.") from error
+        raise InputError(
+            "unreadable", f"{mask(path)} cannot be read ({error}).", "Check that it is a CSV file."
+        ) from error
     except OSError as error:
-        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check the file.") from error
+        raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
+    if len(head) and not isinstance(head.index, pandas.RangeIndex):
+        raise InputError(
+            "unreadable",
+            f"{mask(path)} has more fields in its rows than names in its first line.",
+            "Give each column a name; R's write.table does so with col.names=NA.",
+        )
     given = [str(name) for name in header.iloc[0]]
     if twice := [name for name in given if name and given.count(name) > 1]:
-        raise InputError("named-twice", f"{path} has several columns called {twice[0]!r}.", "Rename them.")
+        raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
     names = [str(name) for name in head.columns if str(name) not in dropped]
     if not names:
-        raise InputError("column-missing", f"All columns of {path} are dropped.", "Keep some.")
+        raise InputError("column-missing", f"All columns of {mask(path)} are dropped.", "Keep some.")
     types: dict[str, str] = {}
     for name in names:
         kind = head[name].dtype.kind if isinstance(head[name].dtype, np.dtype) else "O"
@@ -140,7 +148,7 @@ class CsvTable:
 
     def read(self, partition: int) -> Table:
         text, part = self._text(partition)
-        return csv_text_table(text.header + text.read(part), mask(text.path), self.columns, self.kept)
+        return csv_text_table(text.header + text.read(part), text.path, self.columns, self.kept)
 
     def _text(self, partition: int) -> tuple[TextParts, int]:
         number = bisect.bisect_right(self._edges, partition) - 1
@@ -163,7 +171,9 @@ def csv_text_table(text: bytes, path: str, columns: CsvColumns, kept: Kept) -> T
         raise
     except ValueError as error:
         raise InputError(
-            "unreadable", f"{path} cannot be read ({error}).", "Check that all its lines have the columns of its first."
+            "unreadable",
+            f"{mask(path)} cannot be read ({error}).",
+            "Check that all its lines have the columns of its first.",
         ) from error
 
 

@@ -287,7 +287,7 @@ def encode_labels(
 REMOVE = "Fill in or remove such rows first."
 FILL = (
     "Fill in or remove such rows first, or have missing values count as the mean or as no category (missing='fill' at "
-    "an ingest, unseen='zero' where a model scores); bad_rows='mark' scores the other rows."
+    "an ingest, unseen='zero' where a model scores)."
 )
 
 
@@ -378,10 +378,7 @@ def _encode_nominal(
         codes = np.where(codes == MISSING, 0, codes)
     if unseen == "zero":
         codes = np.where(codes == UNSEEN, 0, codes)
-    remedy = (
-        "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero'); bad_rows='mark' "
-        "scores the other rows."
-    )
+    remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
     return _label_problem(values, codes, column.name, "category", remedy, marks)
 
 
@@ -419,8 +416,7 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
                 marks[row] = True
             elif problem is None:
                 remedy = (
-                    f"Correct the value, or say at the ingest that the column is not a number (--categorical {name}); "
-                    "where a model scores, bad_rows='mark' scores the other rows."
+                    f"Correct the value, or say at the ingest that the column is not a number (--categorical {name})."
                 )
                 problem = Problem(row, name, f"has the value {_plain(value)!r}, which is not a number,", remedy)
     return numbers, problem

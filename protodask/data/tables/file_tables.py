@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from protodask.data.tables.csv_files import CsvTable, csv_table
 from protodask.data.tables.encoding import columns_besides
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
-from protodask.data.tables.parquet_files import ParquetFile, ParquetTable, parquet_file, parquet_table
+from protodask.data.tables.parquet_files import ParquetParts, ParquetTable, parquet_parts, parquet_table
 from protodask.data.tables.source_files import PARQUET_ENDINGS
 from protodask.data.tables.tables import Partitions, check_same_columns, join_tables, names_by_table
 from protodask.data.tables.text_parts import TextParts, text_parts
@@ -37,7 +37,7 @@ def file_tables(
     for _, together in itertools.groupby(enumerate(opened), lambda pair: pair[1].form or pair[0]):
         alike = [file for _, file in together]
         texts = [file for file in alike if isinstance(file, TextParts)]
-        stored = [file for file in alike if isinstance(file, ParquetFile)]
+        stored = [file for file in alike if isinstance(file, ParquetParts)]
         tables.append(csv_table(texts, known, left_out, kept) if texts else parquet_table(stored, left_out, kept))
     return tables
 
@@ -60,7 +60,7 @@ def tables_by_file(
     return joined, tuple(itertools.chain.from_iterable(table.counts for table in tables))
 
 
-def _opened(path: str) -> TextParts | ParquetFile:
+def _opened(path: str) -> TextParts | ParquetParts:
     if path.lower().endswith(PARQUET_ENDINGS):
-        return parquet_file(path, PARQUET_PARTITION_BYTES)
+        return parquet_parts(path, PARQUET_PARTITION_BYTES)
     return text_parts(path, CSV_PARTITION_BYTES)

@@ -5,6 +5,7 @@ pandas and pyarrow are optional and imported where they are used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,14 +23,16 @@ from protodask.places import mask
 MISSING_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """The value of a folder of rows whose value is missing."""
 
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
 
 @dataclass(frozen=True)
-class ParquetFile:
+class ParquetParts:
     """A file, and what its footer says."""
 
-    path: str
+    path: str = field(repr=False)  # a URL may hold a secret
     schema: Any
-    """Of Arrow, as it comes."""
+    """Of Arrow, without what pandas had for an index."""
     groups: tuple[tuple[int, ...], ...]
     """Row groups of each part; one part of none where the file has none."""
     rows: int
@@ -58,11 +61,11 @@ def parquet_errors(path: str) -> Iterator[None]:
         raise InputError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
 
 
-def parquet_file(path: str, part_bytes: int) -> ParquetFile:
+def parquet_parts(path: str, part_bytes: int) -> ParquetParts:
     """A file whose row groups are joined to parts of up to so many bytes; a larger group is a part of its own."""
-    from pyarrow import parquet
+    from pyarrow.parquet import ParquetFile
 
-    with parquet_errors(path), open_file(path) as file, parquet.ParquetFile(file) as opened:
+    with parquet_errors(path), open_file(path) as file, ParquetFile(file) as opened:
         footer, schema = opened.metadata, opened.schema_arrow
     groups: list[tuple[int, ...]] = []
     room = 0
@@ -74,19 +77,35 @@ def parquet_file(path: str, part_bytes: int) -> ParquetFile:
             groups.append((number,))
             room = part_bytes
         room -= size
-    if twice := [name for name in schema.names if schema.names.count(name) > 1]:
+    return ParquetParts(path, stored_columns(schema, path), tuple(groups) or ((),), footer.num_rows)
+
+
+def stored_columns(schema: Any, path: str) -> Any:
+    """The columns of a file, but for those that pandas had for an index."""
+    import pyarrow
+
+    described = schema.pandas_metadata or {}
+    index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
+    columns = [column for column in schema if column.name not in index]
+    names = [column.name for column in columns]
+    if twice := [name for name in names if names.count(name) > 1]:
         raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
-    return ParquetFile(path, schema, tuple(groups) or ((),), footer.num_rows)
+    return pyarrow.schema(columns)
 
 
-def folder_columns(path: str) -> dict[str, str | None]:
+def folder_columns(path: str) -> dict[str, str | int | None]:
     """Columns of one value in a file, by the folders that it lies in: "year=2024"."""
     pairs = [folder.partition("=") for folder in path.split("/")[:-1]]
-    found = {unquote(name): unquote(value) for name, equals, value in pairs if equals and name.isidentifier()}
-    return {name: None if value == MISSING_FOLDER else value for name, value in found.items()}
+    return {unquote(name): _folder_value(unquote(value)) for name, equals, value in pairs if name and equals}
 
 
-def parquet_table(files: Sequence[ParquetFile], dropped: frozenset[str], kept: Kept) -> ParquetTable:
+def _folder_value(text: str) -> str | int | None:
+    if text == MISSING_FOLDER:
+        return None
+    return int(text) if WHOLE_NUMBER.fullmatch(text) else text
+
+
+def parquet_table(files: Sequence[ParquetParts], dropped: frozenset[str], kept: Kept) -> ParquetTable:
     """The table in files of one form, in their order."""
     names, text = parquet_names(files[0].schema, files[0].path, dropped, kept)
     pieces = tuple((file.path, groups) for file in files for groups in file.groups)
@@ -97,9 +116,10 @@ def parquet_table(files: Sequence[ParquetFile], dropped: frozenset[str], kept: K
 def parquet_names(
     schema: Any, path: str, dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The columns of a file, but for those that pandas had for an index, and which of them are text."""
-    frame = _frame(schema.empty_table(), path, kept)
-    names = tuple(str(name) for name in frame.columns if str(name) not in dropped)
+    """The columns of a file with such stored ones, and which of them are text."""
+    names = tuple(name for name in dict.fromkeys((*schema.names, *folder_columns(path))) if name not in dropped)
+    with parquet_errors(path):
+        frame = _frame(schema.empty_table().select([name for name in names if name in schema.names]), path, kept)
     return names, text_columns(frame[list(names)])
 
 
@@ -133,10 +153,10 @@ class ParquetTable:
 
 def parquet_columns(file: Any, path: str, groups: Sequence[int] | None, names: Sequence[str], kept: Kept) -> Table:
     """Columns of some row groups of an open file, or of all."""
-    from pyarrow import parquet
+    from pyarrow.parquet import ParquetFile
 
     wanted = list(dict.fromkeys((*names, *kept.names)))
-    with parquet.ParquetFile(file) as opened:
+    with ParquetFile(file) as opened:
         stored = [name for name in wanted if name in opened.schema_arrow.names]
         chosen = range(opened.num_row_groups) if groups is None else groups
         # Several threads read at a time already.
@@ -153,6 +173,6 @@ def _frame(table: Any, path: str, kept: Kept) -> Any:
         # As pandas has them, integers with missing values are floats, times lose their types, and decimals are objects.
         return pandas.ArrowDtype(kind) if kept.names or pyarrow.types.is_decimal(kind) else None
 
-    frame = table.to_pandas(types_mapper=exact, use_threads=False)
+    frame = table.to_pandas(types_mapper=exact, use_threads=False, ignore_metadata=True)
     beside = {name: value for name, value in folder_columns(path).items() if name not in frame.columns}
     return frame.assign(**{name: pandas.Series(value, frame.index, dtype=object) for name, value in beside.items()})

@@ -18,10 +18,16 @@ from protodask.data.tables.encoding import BadRows, KeptTable, Table, columns_be
 from protodask.data.tables.file_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.ingest_scan import kept_columns
 from protodask.data.tables.kept_columns import KEPT, Kept, pack
-from protodask.data.tables.parquet_files import parquet_columns, parquet_names
+from protodask.data.tables.parquet_files import (
+    folder_columns,
+    parquet_columns,
+    parquet_errors,
+    parquet_names,
+    stored_columns,
+)
 from protodask.data.tables.source_files import PARQUET_ENDINGS
 from protodask.data.tables.tables import Encoder
-from protodask.data.tables.text_parts import is_packed, text_errors
+from protodask.data.tables.text_parts import check_header, is_packed, text_errors
 from protodask.engine import Arrays
 from protodask.errors import InputError
 
@@ -38,8 +44,12 @@ class NotSmallError(Exception):
 
 def is_small(path: str, size: int) -> bool:
     """Whether a file of so many bytes is to be read here, unless it turns out to have more in it than most."""
-    dense = is_packed(path) or path.lower().endswith(PARQUET_ENDINGS)
+    dense = is_packed(path) or _is_parquet(path)
     return size <= (SMALL_COMPRESSED_BYTES if dense else SMALL_BYTES)
+
+
+def _is_parquet(path: str) -> bool:
+    return path.lower().endswith(PARQUET_ENDINGS)
 
 
 def encode_file(
@@ -59,10 +69,12 @@ def encode_file(
     A `NotSmallError` where there is too much in it for that.
     """
     kept = kept_columns(columns, [target_name], keep)
-    left_out = frozenset(dropped) - set(keep)
+    known = [*(column.name for column in columns), *kept.names]
+    # That a model does not know the folders is no news of each of thousands of files.
+    folders = folder_columns(path).keys() - set(known) if _is_parquet(path) else set()
+    left_out = (frozenset(dropped) - set(keep)).union(folders)
     labels = frozenset((*(column.name for column in columns if column.kind != "numeric"), target_name, *kept.texts))
     names, found = _table(content, path, labels, left_out, kept)
-    known = [*(column.name for column in columns), *kept.names]
     if besides := columns_besides(names, known, [target_name, *left_out]):
         names, found = _table(content, path, labels, left_out.union(besides), kept)
     rows = table_rows(found)
@@ -79,7 +91,7 @@ def encode_file(
 def _table(
     content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], Table]:
-    if path.lower().endswith(PARQUET_ENDINGS):
+    if _is_parquet(path):
         return _parquet(content, path, dropped, kept)
     return _csv(content, path, labels, dropped, kept)
 
@@ -88,10 +100,7 @@ def _csv(
     content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], Table]:
     text = _decompressed(content, path)
-    if not text.partition(b"\n")[0].strip():
-        raise InputError(
-            "unreadable", f"{path} has no header line.", "Put the names of the columns into its first line."
-        )
+    check_header(text.partition(b"\n")[0], path)
     columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
     return columns.names, csv_text_table(text, path, columns, kept)
 
@@ -115,10 +124,10 @@ def _decompressed(content: bytes, path: str) -> bytes:
 
 
 def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
-    from pyarrow import parquet
+    from pyarrow.parquet import ParquetFile
 
-    with parquet.ParquetFile(io.BytesIO(content)) as stored:
+    with parquet_errors(path), ParquetFile(io.BytesIO(content)) as stored:
         if stored.metadata.num_rows * stored.metadata.num_columns > SMALL_VALUES:
             raise NotSmallError(path)
-        names, _ = parquet_names(stored.schema_arrow, path, dropped, kept)
+        names, _ = parquet_names(stored_columns(stored.schema_arrow, path), path, dropped, kept)
     return names, parquet_columns(io.BytesIO(content), path, None, names, kept)

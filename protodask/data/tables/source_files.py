@@ -74,13 +74,13 @@ def is_table_path(path: str) -> bool:
     return path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
 
 
-def natural_order(path: str) -> list[str | int]:
+def _natural_order(path: str) -> list[str | int]:
     """Sorts paths by their letters, and by the numbers among these: 2 is before 10."""
     return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", path))]
 
 
 def _in_order(path: str) -> tuple[list[str | int], str]:
-    return natural_order(path), path
+    return _natural_order(path), path
 
 
 def find_files(source: str) -> list[str]:
@@ -373,7 +373,12 @@ def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
 
     protocol = source.split("://", 1)[0]
     with storage_errors(source, "reading"):
-        files, place = fsspec.core.url_to_fs(source)
+        try:
+            files, place = fsspec.core.url_to_fs(source)
+        except (ValueError, ImportError) as error:
+            raise InputError(
+                "unsupported", f"{mask(source)} cannot be opened ({error}).", "Check how the URL begins."
+            ) from error
         files.invalidate_cache()  # another process may have written since
         paths = [place]
         if "*" in place and not files.exists(place):

@@ -18,6 +18,9 @@ from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
+from numpy.typing import NDArray
+
 from protodask.data.tables.source_files import open_file
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
@@ -28,6 +31,8 @@ PIECE_BYTES = 2**20
 
 LONGEST_LINE_BYTES = 2**24
 """A line that is longer is none of a table; it would have to be in memory as a whole."""
+
+QUOTE = ord('"')
 
 OPEN_STREAMS = 16
 """Streams a process keeps open where it stopped reading, since the next part begins there or soon after."""
@@ -63,6 +68,11 @@ def is_packed(path: str) -> bool:
     return path.lower().endswith(PACKED)
 
 
+def separator_of(path: str) -> str:
+    """What stands between the fields of a file, by its ending."""
+    return "\t" if path.lower().endswith(".tsv") else ","
+
+
 @dataclass(frozen=True)
 class TextParts:
     """The lines of a file in parts, without its first row; small to pickle."""
@@ -82,7 +92,7 @@ class TextParts:
     def form(self) -> object:
         """What files have in common that are read as one table; None of one without rows, which tells no types."""
         has_rows = bool(self.header) and self.cuts[-1] > self.cuts[0]
-        return (self.header, self.path.lower().endswith(".tsv")) if has_rows else None
+        return (self.header, separator_of(self.path)) if has_rows else None
 
     @property
     def n_parts(self) -> int:
@@ -95,44 +105,46 @@ class TextParts:
             if self.packed:
                 return _streams().read(self, start, stop)
             with open_file(self.path) as file:
+                if file.seek(0, os.SEEK_END) != self.cuts[-1]:
+                    raise _changed(self.path)
                 file.seek(start)
-                content = _read(file, stop - start)
-        return _whole(content, stop - start, self.path)
+                return _read(file, stop - start)
 
 
 def text_parts(path: str, part_bytes: int) -> TextParts:
     """Cut the text in a file into parts of about so many bytes each."""
     with text_errors(path):
         with open_text(path) as file:
-            header = _first_row(file)
+            header = _first_row(file, separator_of(path))
             size = None if is_packed(path) else file.seek(0, os.SEEK_END)
         if size is not None and size <= len(header) + part_bytes:
-            return _with_header(TextParts(path, header, (len(header), size)))
-        with open_text(path) as file:
-            _read(file, len(header))
-            cuts = _cut(file, path, part_bytes, len(header))
-    return _with_header(TextParts(path, header, cuts))
+            cuts: tuple[int, ...] = (len(header), size)
+        else:
+            with open_text(path) as file:
+                _read(file, len(header))
+                cuts = _cut(file, path, part_bytes, len(header))
+        found = TextParts(path, header, cuts)
+        check_header(header or found.read(0), path)
+    return found
 
 
-def _with_header(text: TextParts) -> TextParts:
-    if not text.header.strip() and (text.header or not text.read(0).strip()):
+def check_header(line: bytes, path: str) -> None:
+    """Refuse a file whose first line is blank."""
+    if not line.strip():
         raise InputError(
             "unreadable",
-            f"{mask(text.path)} has no header line.",
+            f"{mask(path)} has no header line.",
             "Put the names of the columns into its first line.",
         )
-    return text
 
 
-def _whole(content: bytes, size: int, path: str) -> bytes:
-    if len(content) < size:
-        raise StorageError(
-            "changed-meanwhile", f"{mask(path)} changed while it was read.", "Repeat once nobody writes to it."
-        )
-    return content
+def _changed(path: str) -> StorageError:
+    return StorageError(
+        "changed-meanwhile", f"{mask(path)} changed while it was read.", "Repeat once nobody writes to it."
+    )
 
 
-def _first_row(file: Any) -> bytes:
+def _first_row(file: Any, separator: str) -> bytes:
     """The lines of the first row: one, unless there is a line's end in a name that is in quotes."""
     taken = bytearray()
 
@@ -148,28 +160,29 @@ def _first_row(file: Any) -> bytes:
             yield (line + end).decode("latin-1")  # any byte is a letter of it
 
     with suppress(csv.Error, StopIteration):  # a parser that knows more will say what is wrong with it
-        next(csv.reader(lines()))
+        next(csv.reader(lines(), delimiter=separator))
     return bytes(taken)
 
 
 def _cut(file: Any, path: str, part_bytes: int, start: int) -> tuple[int, ...]:
     """Where parts begin, from a position on: behind a line's end, though not behind one inside of quotes.
 
-    In text whose quotes do not pair any line's end will do, once there has been none outside of them for long.
+    Where quotes do not end any line's end will do, once there has been none outside of them for long.
     """
     cuts = [start]
-    position, due, quotes = start, start + part_bytes, 0
+    position, due, quotes = start, start + part_bytes, _Quotes(separator_of(path))
     while piece := file.read(PIECE_BYTES):
-        seen = 0
-        while (first := max(due - position, seen)) < len(piece):
-            end = piece.find(b"\n", first)
-            until = len(piece) if end < 0 else end + 1
-            quotes += piece.count(b'"', seen, until)
-            seen = until
-            if end >= 0 and (quotes % 2 == 0 or position + until > due + LONGEST_LINE_BYTES):
-                cuts.append(position + until)
-                due, quotes = cuts[-1] + part_bytes, 0
-        quotes += piece.count(b'"', seen)
+        inside, turns = quotes.inside, quotes.turns(piece)
+        first = max(due - position, 0)
+        while first < len(piece) and (end := piece.find(b"\n", first)) >= 0:
+            before = int(np.searchsorted(turns, end))
+            at_last = due + LONGEST_LINE_BYTES - position
+            if (before + inside) % 2 == 0 or end >= at_last:
+                cuts.append(position + end + 1)
+                due = cuts[-1] + part_bytes
+                first = due - position
+            else:  # on to where the quotes end
+                first = max(end + 1, min([at_last, *turns[before : before + 1].tolist()]))
         position += len(piece)
         if position > due + 2 * LONGEST_LINE_BYTES:
             raise InputError(
@@ -178,6 +191,42 @@ def _cut(file: Any, path: str, part_bytes: int, start: int) -> tuple[int, ...]:
                 "Check that it is a CSV file, and that its lines end.",
             )
     return (*cuts, position) if cuts[-1] < position or len(cuts) == 1 else tuple(cuts)
+
+
+class _Quotes:
+    """Where the quotes in a text open and close, as it comes in pieces.
+
+    They open at the start of a field alone, or right behind one that closed, of which two are one that is meant;
+    elsewhere outside of quotes they are letters like others. Inside any one closes.
+    """
+
+    def __init__(self, separator: str) -> None:
+        self.inside = False
+        self._fields = np.frombuffer(f"{separator}\n\r".encode(), dtype=np.uint8)
+        self._before = b"\n"
+        """What came last; a quote only if it closed."""
+
+    def turns(self, piece: bytes) -> NDArray[np.int64]:
+        """Those of the next piece that open or close, ascending."""
+        text = np.frombuffer(self._before + piece, dtype=np.uint8)
+        quotes = np.flatnonzero(text[1:] == QUOTE)
+        # Of those that would open if none were a letter, what comes before.
+        before = text[quotes[int(self.inside) :: 2]]
+        if not (np.isin(before, self._fields) | (before == QUOTE)).all():
+            quotes = self._without_letters(quotes, text)
+        self.inside ^= len(quotes) % 2 == 1
+        closed = not self.inside and len(quotes) and quotes[-1] == len(piece) - 1
+        self._before = b'"' if closed else piece[-1:].replace(b'"', b" ")
+        return quotes
+
+    def _without_letters(self, quotes: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int64]:
+        fields, inside, last = set(self._fields.tolist()), self.inside, -1
+        found: list[int] = []
+        for place, before in zip(quotes.tolist(), text[quotes].tolist(), strict=True):
+            if inside or before in fields or (before == QUOTE and last == place - 1):
+                found.append(place)
+                inside, last = not inside, place
+        return np.array(found, dtype=np.int64)
 
 
 def _read(file: Any, size: int) -> bytes:
@@ -215,7 +264,9 @@ class _Streams:
         try:
             while position < start and (skipped := len(file.read(min(PIECE_BYTES, start - position)))):
                 position += skipped
-            content = _whole(_read(file, stop - start), stop - start, text.path)
+            content = _read(file, stop - start)
+            if len(content) < stop - start:
+                raise _changed(text.path)
         except BaseException:
             file.close()
             raise

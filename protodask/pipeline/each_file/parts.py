@@ -23,7 +23,7 @@ from protodask.errors import ClusterError, Code, InputError, LostTaskError, Prot
 from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
-from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, rows_to_predict
+from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, rows_to_predict, with_advice
 from protodask.prototypes.scoring import PREDICTED, predict_block
 
 SOURCE = "source"
@@ -312,6 +312,7 @@ def failure(new: NewFile, error: Exception) -> Changed | Failed:
     # Parsers of damaged files raise whatever comes to them, and one such file must not hold up the others.
     if not isinstance(error, ProtodaskError):
         error = InputError("unreadable", f"It cannot be read ({type(error).__name__}: {error}).", "Check the file.")
+    error = with_advice(error)
     return Failed(new.file.name, new.digest, error.code, " ".join(error.seen.split()), error.remedy)
 
 

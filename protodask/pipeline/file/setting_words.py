@@ -20,7 +20,7 @@ _SETTING = re.compile(
     r"(?:=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*))?(?![\w=(])"
 )
 
-_OPTION = re.compile(r"(?<![\w-])--(?P<key>[a-z]+(?:-[a-z]+)*)")
+_OPTION = re.compile(r"(?<![\w/-])(?P<tick>`?)--(?P<key>[a-z]+(?:-[a-z]+)*)(?P=tick)(?![\w/=-])")
 _KEYS = {key_of(name) for name in _KNOWN.values()}
 
 

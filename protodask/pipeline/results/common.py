@@ -69,7 +69,7 @@ class DatasetWritten(Result):
         )
         if self.taken is None:
             return line
-        waiting = f" Left for the next time, as changed a moment ago: {count(len(self.left), 'file')}."
+        waiting = f" Left for the next time, as they changed just now: {count(len(self.left), 'file')}."
         left = waiting if self.left else ""
         if not self.taken:
             return f"Nothing is new. {line}{left}"

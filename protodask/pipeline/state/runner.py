@@ -241,8 +241,8 @@ class _Run:
             return found.record.refused
         return None
 
-    def _wait(self, plan: Planned, step: StepIdentity) -> None:
-        self.outcomes.append(StepOutcome(step, "waits"))
+    def _wait(self, plan: Planned, step: StepIdentity, waiting: int = 0) -> None:
+        self.outcomes.append(StepOutcome(step, "waits", waiting=waiting))
         self._note_absent(plan)
 
     def _note_absent(self, plan: Planned) -> None:
@@ -282,7 +282,7 @@ class _Run:
         except NothingYetError:  # what looked new has no rows, or is being changed
             state.nothing_came(plan.record)
             self.listen(StepFresh(step, waiting=found.waiting))
-            self._wait(plan, step)
+            self._wait(plan, step, found.waiting)
             return None
         except ProtodaskError as error:
             self._note_failure(plan, state, own)

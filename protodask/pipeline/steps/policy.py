@@ -73,8 +73,8 @@ class PolicyStep(GivenRows, Step):
             raise InputError(
                 "setting-missing",
                 "It is not said what the policy does.",
-                "Give a model and the log, in this order, or the log alone and with match the column that says whether the "
-                "policy takes the logged action.",
+                "Give a model and the log, in this order, or the log alone and with match the column that says whether "
+                "the policy takes the logged action.",
             )
         given = {field.name for field in fields(self) if getattr(self, field.name) != field.default}
         if self.match is not None and (wrong := [name for name in OF_MODELS if name in given]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from protodask.errors import InputError
 from protodask.pipeline.steps.base import (
     NOBODY,
     Argument,
@@ -83,7 +84,7 @@ class PredictStep(GivenRows, Step):
         from protodask.pipeline.results.common import PredictionsWritten
         from protodask.prototypes.persistence import load_model
         from protodask.prototypes.prediction import PREDICTIONS, predict
-        from protodask.prototypes.rows_to_score import marked_rows, rows_to_predict
+        from protodask.prototypes.rows_to_score import marked_rows, rows_to_predict, with_advice
 
         if self.each_file:
             return score_each_file(self, engine, load_model)
@@ -91,15 +92,18 @@ class PredictStep(GivenRows, Step):
         count = model.scored_batches(self.batches, self.calibrated)
         where = locate(self.out)
         check_free(where, self.overwrite, PREDICTIONS)
-        source = rows_to_predict(
-            model,
-            *self.data,
-            engine=engine,
-            unseen=self.unseen,
-            bad_rows=self.bad_rows,
-            drop=self.drop,
-            keep=self.keep,
-        )
+        try:
+            source = rows_to_predict(
+                model,
+                *self.data,
+                engine=engine,
+                unseen=self.unseen,
+                bad_rows=self.bad_rows,
+                drop=self.drop,
+                keep=self.keep,
+            )
+        except InputError as error:
+            raise with_advice(error) from error
         rows = predict(
             model,
             source,

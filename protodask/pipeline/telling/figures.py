@@ -16,7 +16,10 @@ GATE_FIGURE = Family("protodask_gate_figure", "What a gate looked at, by the nam
 FAMILIARITY = Family("protodask_familiarity", "Quantiles of how familiar a model is with the rows it saw.")
 DRIFT = Family("protodask_drift", "How much has changed in the rows that a model sees, by the name of the figure.")
 FEATURE_DRIFT = Family("protodask_feature_drift", "Population stability index of the features that changed most.")
-FILES = Family("protodask_files", "Files of the source when this step was last done, by what became of them.")
+FILES = Family(
+    "protodask_files",
+    "Files of the source, by what became of them when this step was last done; those that wait, by the latest look.",
+)
 
 MARKED = Family("protodask_rows_marked", "Rows that could not be scored, and are marked, when this step was last done.")
 
@@ -76,15 +79,13 @@ def figures_of(result: Mapping[str, Any]) -> Iterator[Figure]:
     if isinstance(kind, str):
         for measure in MEASURES.get(kind, ()):
             yield from _figure(QUALITY, {"measure": measure}, result.get(measure))
+    yield from _figure(MARKED, {}, result.get("marked"))
     match kind:
         case "gate":
             yield from _gate(result)
         case "monitor":
             yield from _monitor(result)
-        case "predictions":
-            yield from _figure(MARKED, {}, result.get("marked"))
         case "scored files":
-            yield from _figure(MARKED, {}, result.get("marked"))
             yield from _figure(FILES, {"state": "scored"}, result.get("files"))
             for fate in FATES:
                 yield from _figure(FILES, {"state": fate}, result.get(fate))

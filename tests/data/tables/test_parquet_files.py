@@ -6,7 +6,6 @@ import itertools
 import pickle
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -19,20 +18,20 @@ from support.errors import refused
 from protodask.data.format.schema import FEATURES, Column
 from protodask.data.tables.file_tables import file_tables
 from protodask.data.tables.ingest import ingest
-from protodask.data.tables.parquet_files import ParquetTable, parquet_file
+from protodask.data.tables.parquet_files import ParquetTable, parquet_parts
 from protodask.data.tables.small_files import encode_file
 from protodask.engine import Engine
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(groups=st.lists(st.integers(1, 50), max_size=8), part=st.integers(1, 3000))
-def test_parquet_file__has_every_row_group_once(groups: list[int], part: int, tmp_path: Path) -> None:
+def test_parquet_parts__have_every_row_group_once(groups: list[int], part: int, tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     schema = pyarrow.schema({"x": pyarrow.int64()})
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for number, rows in enumerate(groups):
             writer.write_table(pyarrow.table({"x": np.arange(rows) + 1000 * number}, schema))
-    found = parquet_file(str(path), part)
+    found = parquet_parts(str(path), part)
     assert [group for groups in found.groups for group in groups] == list(range(len(groups)))
     footer = pyarrow.parquet.read_metadata(path)
     sizes = [sum(footer.row_group(group).total_byte_size for group in groups) for groups in found.groups]
@@ -64,8 +63,8 @@ def test_folders__are_columns(place: str, engine: Engine, tmp_path: Path) -> Non
             ingest(tmp_path, tmp_path / "d.zarr", **known)
         return
     found = ingest(tmp_path, tmp_path / "d.zarr", **known)
-    years = [2024, 2025] if place == "year=2024" else ["2025", "20=24"]
-    assert found.columns[1] == Column("year", "nominal", tuple(map(str, years)))
+    years = (2024, 2025) if place == "year=2024" else ("2025", "20=24")
+    assert found.columns[1] == Column("year", "nominal", years), "numbers where all are such"
     assert found.read(0)[FEATURES.name][:, 1].sum() == 20
     path = next((tmp_path / place).glob("*.parquet"))
     said: Any = {"target_name": "y", "keep": (), "dropped": (), "unseen": "error", "dtype": "float32"}
@@ -74,8 +73,51 @@ def test_folders__are_columns(place: str, engine: Engine, tmp_path: Path) -> Non
 
 
 def test_folders__of_other_names_are_no_columns(engine: Engine, tmp_path: Path) -> None:
-    folder = tmp_path / "a=b=c" / quote("no name=1") / "=5"
+    folder = tmp_path / "a=b=c" / "my%20c=1" / "=5" / "plain"
     folder.mkdir(parents=True)
     pd.DataFrame({"x": np.arange(20.0), "a": 3.0, "y": np.arange(20) % 2}).to_parquet(folder / "t.parquet")
-    found = ingest(tmp_path, tmp_path / "d.zarr", target="y", engine=engine)
-    assert found.feature_names == ("x", "a"), "a column of the file itself stays"
+    found = ingest(tmp_path, tmp_path / "d.zarr", target="y", categorical=["my c"], engine=engine)
+    assert [column.name for column in found.columns] == ["x", "a", "my c"], "a column of the file itself stays"
+
+
+def test_files__whose_index_differs_are_read_by_their_columns(engine: Engine, tmp_path: Path) -> None:
+    rows = pd.DataFrame({"a": np.arange(20.0), "y": np.arange(20) % 2, "b": np.arange(20.0)})
+    rows.to_parquet(tmp_path / "1.parquet")
+    rows.set_index("b").to_parquet(tmp_path / "2.parquet")
+    with refused("columns-differ", "2.parquet", "'b'"):
+        ingest(tmp_path, tmp_path / "d.zarr", target="y", engine=engine)
+    found = ingest(tmp_path, tmp_path / "d.zarr", target="y", drop=["b"], engine=engine)
+    assert (found.n_rows, found.feature_names) == (40, ("a",))
+
+
+def test_files__of_names_that_are_no_text(engine: Engine, tmp_path: Path) -> None:
+    pd.DataFrame({0: np.arange(20.0), 1: 1.5, 2: np.arange(20) % 2}).to_parquet(tmp_path / "t.parquet")
+    found = ingest(tmp_path, tmp_path / "d.zarr", target="2", engine=engine)
+    assert found.feature_names == ("0", "1")
+
+
+def test_files__with_a_column_that_nothing_can_be_made_of(engine: Engine, tmp_path: Path) -> None:
+    intervals = pd.arrays.IntervalArray.from_breaks(range(21))
+    pd.DataFrame({"x": np.arange(20.0), "c": intervals, "y": np.arange(20) % 2}).to_parquet(tmp_path / "t.parquet")
+    assert ingest(tmp_path, tmp_path / "d.zarr", target="y", drop=["c"], engine=engine).feature_names == ("x",)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_files__with_columns_of_one_name_are_refused(small: bool, engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.table([[1.0], [2.0], [0]], names=["x", "x", "y"]), path)
+    said: Any = {"target_name": "y", "keep": (), "dropped": (), "unseen": "error", "dtype": "float32"}
+    with refused("named-twice", "t.parquet", "'x'"):
+        if small:
+            encode_file(path.read_bytes(), str(path), (Column("x"),), **said)
+        else:
+            ingest(path, tmp_path / "d.zarr", target="y", engine=engine)
+
+
+def test_small_files__say_nothing_of_their_folders(tmp_path: Path) -> None:
+    path = tmp_path / "day=3" / "t.parquet"
+    path.parent.mkdir()
+    pd.DataFrame({"x": [1.0, 2.0]}).to_parquet(path)
+    said: Any = {"target_name": "y", "keep": (), "dropped": (), "unseen": "error", "dtype": "float32"}
+    found = encode_file(path.read_bytes(), str(path), (Column("x"),), **said)[FEATURES.name]
+    assert found.tolist() == [[1], [2]]

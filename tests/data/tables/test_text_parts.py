@@ -147,6 +147,56 @@ def test_ingest__of_files_is_that_of_the_rows_in_their_text(
         assert found.key == whole.key
 
 
+def turning_quotes(text: str) -> list[int]:
+    """Letter by letter, the quotes that open or close."""
+    inside, closed, before, found = False, -2, "\n", []
+    for place, letter in enumerate(text):
+        if letter == '"' and (inside or before in ",\n\r" or closed == place - 1):
+            found.append(place)
+            closed = place if inside else -2
+            inside = not inside
+        before = letter
+    return found
+
+
+@settings(max_examples=300)
+@given(text=st.text(st.sampled_from('",\n\ra'), max_size=30), data=st.data())
+def test_quotes__open_at_the_start_of_a_field_alone(text: str, data: st.DataObject) -> None:
+    quotes, found, position = module._Quotes(","), list[int](), 0
+    while position < len(text):
+        piece = text[position : position + data.draw(st.integers(1, 9))].encode()
+        found += [position + int(place) for place in quotes.turns(piece)]
+        position += len(piece)
+    assert found == turning_quotes(text)
+
+
+def test_ingest__of_a_table_with_a_quote_that_is_a_letter(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quotes are in a field of many rows, and one stands for inches before: no cut is to be inside of quotes."""
+    monkeypatch.setattr("protodask.data.tables.file_tables.CSV_PARTITION_BYTES", 200)
+    rows = "".join(f'{row},"k\nx{row % 7}",{row % 2}\n' for row in range(300))
+    for first, ending in (('1,5" pipe,0\n', ""), ('1,5" pipe,0\n', ".gz"), ('1,"5"" pipe",0\n', "")):
+        path = put(tmp_path, ("a,c,y\n" + first + rows).encode(), ending)
+        found = ingest(path, tmp_path / "d", target="y", categorical=["c"], overwrite=True, engine=engine)
+        assert found.n_rows == 301
+        assert found.columns[1].categories[0] == '5" pipe'
+
+
+def test_ingest__of_rows_longer_than_their_header_is_refused(engine: Engine, tmp_path: Path) -> None:
+    path = put(tmp_path, b"a,y\n" + b"row,1,0\n" * 20, "")
+    with refused("unreadable", path, "more fields"):
+        ingest(path, tmp_path / "d", target="y", engine=engine)
+
+
+@pytest.mark.parametrize("grown", [b"1,2\n" * 2000, b"1,2\n" * 999])
+def test_text_parts__that_grow_or_shrink_are_not_read_on(grown: bytes, tmp_path: Path) -> None:
+    found = text_parts(put(tmp_path, b"x,y\n" + b"1,2\n" * 1000, ""), 100)
+    put(tmp_path, b"x,y\n" + grown, "")
+    with refused("changed-meanwhile", kind=StorageError):
+        found.read(0)
+
+
 def test_text_parts__of_a_small_file_does_not_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path, b"x,y\n" + b"1,2\n" * 100, "")
     monkeypatch.setattr(module, "_cut", None)
