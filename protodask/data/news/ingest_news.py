@@ -18,7 +18,6 @@ from protodask.data.format.segments import Segment, StoredSegments, whole_segmen
 from protodask.data.format.writer import write_dataset
 from protodask.data.news.new_sources import NewFile, NewRows, News, find_news, known_segments
 from protodask.data.places.storage import check_free, is_taken, locate, sweep
-from protodask.data.tables.file_tables import tables_by_file
 from protodask.data.tables.ingest_scan import Scan, encoded_source, run_scan, warn_of_unseen
 from protodask.data.tables.ingest_schema import (
     Wanted,
@@ -29,6 +28,7 @@ from protodask.data.tables.ingest_schema import (
     written_as,
 )
 from protodask.data.tables.source_files import COARSE_NS, DigestCache, cache_beside, digest_of, is_unchanged
+from protodask.data.tables.source_tables import tables_by_file
 from protodask.data.tables.tables import Encoder, TableSource
 from protodask.engine import Engine, EngineLike, Layout, choose_block_rows, open_engine
 from protodask.errors import InputError, NothingYetError, ProtodaskError, StorageError, some

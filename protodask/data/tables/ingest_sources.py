@@ -17,11 +17,11 @@ from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.places.storage import locate
-from protodask.data.tables.file_tables import file_tables
 from protodask.data.tables.frames import in_pandas, without_labels
 from protodask.data.tables.ingest_frames import dask_table, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.source_files import find_files, is_table_path
+from protodask.data.tables.source_tables import file_tables
 from protodask.data.tables.tables import ArraysTable, Partitions, join_tables
 from protodask.errors import InputError, StorageError
 

@@ -15,7 +15,6 @@ from typing import Any
 from protodask.data.format.schema import Column
 from protodask.data.tables.csv_files import csv_columns, csv_text_table
 from protodask.data.tables.encoding import BadRows, KeptTable, Table, columns_besides, table_rows
-from protodask.data.tables.file_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.ingest_scan import kept_columns
 from protodask.data.tables.kept_columns import KEPT, Kept, pack
 from protodask.data.tables.parquet_files import (
@@ -26,6 +25,7 @@ from protodask.data.tables.parquet_files import (
     stored_columns,
 )
 from protodask.data.tables.source_files import PARQUET_ENDINGS
+from protodask.data.tables.source_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.tables import Encoder
 from protodask.data.tables.text_parts import check_header, is_packed, text_errors
 from protodask.engine import Arrays

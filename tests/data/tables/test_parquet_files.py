@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.data.format.schema import FEATURES, Column
-from protodask.data.tables.file_tables import file_tables
 from protodask.data.tables.ingest import ingest
 from protodask.data.tables.parquet_files import ParquetTable, parquet_parts
 from protodask.data.tables.small_files import encode_file
+from protodask.data.tables.source_tables import file_tables
 from protodask.engine import Engine
 
 
