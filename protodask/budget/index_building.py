@@ -34,6 +34,17 @@ def search_of(search: Search | None, n_features: int) -> Search:
     return search
 
 
+def check_greedy(alpha: float, monotone_error: float, diminishing_returns: bool) -> None:
+    """Refuse what greedy search cannot mind."""
+    promised = {"alpha": alpha, "monotone_error": monotone_error, "diminishing_returns": diminishing_returns}
+    if given := [name for name, value in promised.items() if value]:
+        raise InputError(
+            "settings-conflict",
+            f"{given[0]} is given, and greedy search guarantees nothing by it.",
+            "Leave it out, or search all sets, which up to 22 features can be had.",
+        )
+
+
 class MonotonicityWarning(UserWarning):
     """Features that were added lowered the accuracy by more than was assumed, so that the guarantee does not hold."""
 
@@ -113,6 +124,7 @@ def search_sets(
 ) -> Exploration:
     """Expand sets as `build_index` says."""
     if search_of(search, curves.n_features) == "greedy":
+        check_greedy(alpha, monotone_error, diminishing_returns)
         median = middle_of(curves) if size is None else size
         return explore_greedily(curves, expand, size=median, most_fits=most_fits, listen=listen)
     return explore(

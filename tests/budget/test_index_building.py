@@ -281,6 +281,17 @@ def test_build_index__of_greedy_sets_has_all_that_sequences_come_by(seed: int) -
             assert accuracy[sequences.sets[other]] <= best
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"alpha": 0.1}, {"monotone_error": 0.1}, {"diminishing_returns": True}],
+    ids=lambda given: next(iter(given)),
+)
+@pytest.mark.parametrize(("features", "search"), [(3, "greedy"), (23, None)])
+def test_build_index__of_greedy_sets_promises_nothing(given: dict[str, Any], features: int, search: Any) -> None:
+    with refused("settings-conflict", next(iter(given)), "greedy"):
+        build_index(np.ones((features, 1)), lambda _: 0.5, search=search, sizes=(1, 2), **given)
+
+
 def test_build_index__of_many_features_searches_greedily() -> None:
     def accuracy(features: FeatureSet) -> float:
         return 1 - 0.5 * math.prod(0.9 if feature % 3 else 0.7 for feature in features)

@@ -221,6 +221,7 @@ def test_query__refuses_what_makes_no_sense(
         (["--alpha", -0.1], 2, "bad-setting", ["alpha", "-0.1"]),
         (["--monotone-error", "nan"], 2, "bad-setting", ["monotone-error", "nan"]),
         (["--most-fits", 0], 2, "bad-setting", ["most-fits", "0"]),
+        (["--search", "greedy", "--alpha", 0.1], 2, "settings-conflict", ["alpha", "greedy"]),
         (["--batches", 0], 2, "bad-setting", ["batches"]),
         (["--plot", "plot.jpg"], 2, "bad-setting", ["plot.jpg", ".png", ".svg", ".pdf"]),
         (

@@ -17,7 +17,7 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.feature_columns import feature_columns
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
-from protodask.budget.index_building import search_of
+from protodask.budget.index_building import check_greedy, search_of
 from protodask.budget.polynomials import evaluate
 from protodask.budget.sealed_file import local_place
 from protodask.data import Dataset
@@ -81,6 +81,8 @@ def check_budget(step: BudgetStep) -> None:
             raise InputError(
                 "bad-setting", f"{name} is {value}.", "Give a difference of accuracies, a number from 0 up."
             )
+    if step.search == "greedy":
+        check_greedy(step.alpha, step.monotone_error, step.diminishing_returns)
     if step.most_fits is not None and step.most_fits < 1:
         raise InputError(
             "bad-setting", f"most-fits is {step.most_fits}.", "Give the number of sets there is time for, at least 1."
