@@ -75,10 +75,9 @@ def rows_to_predict(
 
 
 def with_advice(error: ProtodaskError) -> ProtodaskError:
-    """The error of a value that cannot be used, where rows with such may be marked."""
-    if error.code != "bad-value":
-        return error
-    return type(error)(error.code, error.seen, f"{error.remedy} Or have such rows marked (bad_rows='mark').")
+    """An error, of a value that cannot be used with the advice to mark such rows."""
+    advice = " Or have such rows marked (bad_rows='mark')." if error.code == "bad-value" else ""
+    return type(error)(error.code, error.seen, f"{error.remedy}{advice}")
 
 
 def marked_rows(source: Source) -> int:

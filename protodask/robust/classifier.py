@@ -62,7 +62,7 @@ Solver = Literal["auto", "conic", "bundle"]
 CONIC_NUMBERS = 20_000
 """Samples times features up to which the cone program is solved whole: below a second or two."""
 
-WIDE, CONIC_NUMBERS_OF_WIDE = 100, 200_000
+WIDE, CONIC_NUMBERS_OF_WIDE = 150, 200_000
 """Features from which on passes take longer than the whole program, and up to how many numbers it is solved then: 400
 samples of 300 features take 8 seconds, and 38 in passes; 5,000 of 30 take 3.9, and 0.5."""
 
@@ -86,7 +86,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The objective is at most this far above the least there is, relative to it: certified by `gap_`.
     solver
         "conic" solves the whole cone program in memory, "bundle" block by block on the engine; "auto" takes the first
-        where it is soon done, up to 20,000 numbers, or 200,000 of 100 features or more, and the second else, or where
+        where it is soon done, up to 20,000 numbers, or 200,000 of 150 features or more, and the second else, or where
         the first does not reach the gap.
     max_passes
         Passes of the bundle over the samples, for each problem of two labels.

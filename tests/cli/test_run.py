@@ -71,6 +71,17 @@ def test_run__says_which_files_it_leaves_for_the_next(call: Call, tmp_path: Path
     assert [(entry["status"], entry["waiting"]) for entry in described["steps"]] == [("fresh", 1)]
 
 
+def test_run__says_what_became_of_each_step_where_one_fails(call: Call, pipeline: Path) -> None:
+    pipeline.write_text(TEXT.replace('data: "${data.out}", model', "data: none.csv, model"))
+    failed = call("run", pipeline, "--json")
+    assert failed.exit_code == 1
+    found = json.loads(failed.stdout)
+    assert (found["status"], found["code"]) == ("failed", "not-found")
+    assert "none.csv" in found["message"]
+    assert [entry["status"] for entry in found["steps"]] == ["done"] * 4 + ["failed"]
+    assert "none.csv" in failed.stderr
+
+
 def test_run__a_no_of_a_gate_is_exit_code_3(call: Call, pipeline: Path) -> None:
     for _ in range(2):
         done = call("run", pipeline, "--set", "least=1.5")

@@ -292,8 +292,12 @@ def test_metrics__of_files_that_wait_where_nothing_is_new(tmp_path: Path) -> Non
     left = {"kind": "scored files", "files": 3, "waiting": 0}
     found = _run(tmp_path / "m.prom", "fresh", [StepFresh(PREDICT, left, waiting=2)], steps=1)
     assert (found["files", "scoring", "waiting"], found["files", "scoring", "scored"]) == (2, 3)
-    found = _run(tmp_path / "m.prom", "fresh", [StepFresh(PREDICT, {**left, "waiting": 2})], steps=1)
+    found = _run(tmp_path / "m.prom", "fresh", [StepFresh(PREDICT, {**left, "waiting": 2}, waiting=0)], steps=1)
     assert found["files", "scoring", "waiting"] == 0
+    for waiting in (1, 0):  # of a step that was never done, as nothing has come
+        found = _run(tmp_path / "n.prom", "fresh", [StepFresh(PREDICT, None, waiting)], steps=1)
+        assert found["files", "scoring", "waiting"] == waiting
+    assert ("files", "judged", "waiting") not in _run(tmp_path / "o.prom", "fresh", [StepFresh(JUDGE, None)], steps=1)
 
 
 def test_metrics__a_run_that_left_changes_nothing(tmp_path: Path) -> None:

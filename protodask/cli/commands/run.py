@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
     from protodask.engine import Engine
     from protodask.pipeline.file.definition import Pipeline
-    from protodask.pipeline.state.runner import Part
+    from protodask.pipeline.state.runner import Part, RunOutcome
     from protodask.pipeline.steps import FitStep, Step
     from protodask.pipeline.telling.result import Result
     from protodask.prototypes.planning import Plan
@@ -163,16 +163,23 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
     from protodask.cli.showing.run import show_run
     from protodask.pipeline.state.runner import run_pipeline
 
-    with ExitStack() as stack:
-        work = _Work(stack, computing, told)
-        outcome = run_pipeline(
-            definition,
-            work.perform,
-            listen=told.on_event,
-            part=part,
-            check=_check,
-            waiting=lambda other: told.line(f"Waiting for another run of the pipeline ({other})."),
-        )
+    failed: list[RunOutcome] = []
+    try:
+        with ExitStack() as stack:
+            work = _Work(stack, computing, told)
+            outcome = run_pipeline(
+                definition,
+                work.perform,
+                listen=told.on_event,
+                part=part,
+                check=_check,
+                waiting=lambda other: told.line(f"Waiting for another run of the pipeline ({other})."),
+                ended=failed.append,
+            )
+    except BaseException:
+        if failed and as_json:  # people are told what went wrong, programs what became of each step
+            show_run(failed[-1], as_json)
+        raise
     show_run(outcome, as_json)
     if outcome.status == "refused":
         raise typer.Exit(ANSWER_IS_NO)

@@ -20,7 +20,7 @@ def describe_event(event: RunEvent, steps: int) -> Iterator[str]:
 
     match event:
         case StepFresh():
-            yield f"{_step(event.step, steps)} is up to date{_left(event.waiting)}"
+            yield f"{_step(event.step, steps)} is up to date{_left(event.waiting or 0)}"
         case StepStarted():
             yield f"step {event.step.number} of {steps}: {event.what} ({event.why})"
         case StepFailed() if event.result is not None:

@@ -78,12 +78,6 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
         ) from error
     except OSError as error:
         raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
-    if len(head) and not isinstance(head.index, pandas.RangeIndex):
-        raise InputError(
-            "unreadable",
-            f"{mask(path)} has more fields in its rows than names in its first line.",
-            "Give each column a name; R's write.table does so with col.names=NA.",
-        )
     given = [str(name) for name in header.iloc[0]]
     if twice := [name for name in given if name and given.count(name) > 1]:
         raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")

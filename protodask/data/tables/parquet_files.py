@@ -5,8 +5,9 @@ pandas and pyarrow are optional and imported where they are used.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.source_files import open_file
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
+
+PANDAS = b"pandas"
 
 MISSING_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """The value of a folder of rows whose value is missing."""
@@ -66,7 +69,7 @@ def parquet_parts(path: str, part_bytes: int) -> ParquetParts:
     from pyarrow.parquet import ParquetFile
 
     with parquet_errors(path), open_file(path) as file, ParquetFile(file) as opened:
-        footer, schema = opened.metadata, opened.schema_arrow
+        footer, columns = opened.metadata, stored_columns(opened.schema_arrow, path)
     groups: list[tuple[int, ...]] = []
     room = 0
     for number in range(footer.num_row_groups):
@@ -77,7 +80,7 @@ def parquet_parts(path: str, part_bytes: int) -> ParquetParts:
             groups.append((number,))
             room = part_bytes
         room -= size
-    return ParquetParts(path, stored_columns(schema, path), tuple(groups) or ((),), footer.num_rows)
+    return ParquetParts(path, columns, tuple(groups) or ((),), footer.num_rows)
 
 
 def stored_columns(schema: Any, path: str) -> Any:
@@ -90,7 +93,15 @@ def stored_columns(schema: Any, path: str) -> Any:
     names = [column.name for column in columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
-    return pyarrow.schema(columns)
+    return pyarrow.schema(columns, _without_index(schema.metadata))
+
+
+def _without_index(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
+    """What a file says of its columns, such as that numbers are categories, and nothing of an index."""
+    found = dict(metadata or {})
+    if PANDAS in found:
+        found[PANDAS] = json.dumps({**json.loads(found[PANDAS]), "index_columns": []}).encode()
+    return found
 
 
 def folder_columns(path: str) -> dict[str, str | int | None]:
@@ -108,7 +119,7 @@ def _folder_value(text: str) -> str | int | None:
 def parquet_table(files: Sequence[ParquetParts], dropped: frozenset[str], kept: Kept) -> ParquetTable:
     """The table in files of one form, in their order."""
     names, text = parquet_names(files[0].schema, files[0].path, dropped, kept)
-    pieces = tuple((file.path, groups) for file in files for groups in file.groups)
+    pieces = tuple((file.path, file.rows, groups) for file in files for groups in file.groups)
     counts = tuple(len(file.groups) for file in files)
     return ParquetTable(pieces, counts, names, text, kept)
 
@@ -127,8 +138,8 @@ def parquet_names(
 class ParquetTable:
     """The table in some Parquet files; small to pickle."""
 
-    pieces: tuple[tuple[str, tuple[int, ...]], ...] = field(repr=False)  # a URL may hold a secret
-    """The file of each partition, and its row groups."""
+    pieces: tuple[tuple[str, int, tuple[int, ...]], ...] = field(repr=False)  # a URL may hold a secret
+    """The file of each partition, the rows of all of it, and its row groups."""
     counts: tuple[int, ...]
     """Partitions of each file."""
     names: tuple[str, ...]
@@ -146,17 +157,23 @@ class ParquetTable:
         return mask(self.pieces[partition][0])
 
     def read(self, partition: int) -> Table:
-        path, groups = self.pieces[partition]
+        path, rows, groups = self.pieces[partition]
         with parquet_errors(path), open_file(path) as file:
-            return parquet_columns(file, path, groups, self.names, self.kept)
+            return parquet_columns(file, path, rows, groups, self.names, self.kept)
 
 
-def parquet_columns(file: Any, path: str, groups: Sequence[int] | None, names: Sequence[str], kept: Kept) -> Table:
-    """Columns of some row groups of an open file, or of all."""
+def parquet_columns(
+    file: Any, path: str, rows: int, groups: Sequence[int] | None, names: Sequence[str], kept: Kept
+) -> Table:
+    """Columns of some row groups of an open file of so many rows, or of all."""
     from pyarrow.parquet import ParquetFile
 
     wanted = list(dict.fromkeys((*names, *kept.names)))
     with ParquetFile(file) as opened:
+        if opened.metadata.num_rows != rows:
+            raise StorageError(
+                "changed-meanwhile", f"{mask(path)} changed while it was read.", "Repeat once nobody writes to it."
+            )
         stored = [name for name in wanted if name in opened.schema_arrow.names]
         chosen = range(opened.num_row_groups) if groups is None else groups
         # Several threads read at a time already.
@@ -173,6 +190,13 @@ def _frame(table: Any, path: str, kept: Kept) -> Any:
         # As pandas has them, integers with missing values are floats, times lose their types, and decimals are objects.
         return pandas.ArrowDtype(kind) if kept.names or pyarrow.types.is_decimal(kind) else None
 
-    frame = table.to_pandas(types_mapper=exact, use_threads=False, ignore_metadata=True)
+    plain = table.replace_schema_metadata(_without_index(table.schema.metadata))
+    described = (plain.schema.pandas_metadata or {}).get("columns", ())
+    # Of categories Parquet itself keeps text alone as such.
+    categories = {column["field_name"] for column in described if column["pandas_type"] == "categorical"}
+    frame = plain.to_pandas(
+        types_mapper=exact, use_threads=False, categories=sorted(categories.intersection(table.column_names))
+    )
+    frame.columns = table.column_names  # which are text, also where they were no text
     beside = {name: value for name, value in folder_columns(path).items() if name not in frame.columns}
     return frame.assign(**{name: pandas.Series(value, frame.index, dtype=object) for name, value in beside.items()})

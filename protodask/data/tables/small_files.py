@@ -27,7 +27,7 @@ from protodask.data.tables.parquet_files import (
 from protodask.data.tables.source_files import PARQUET_ENDINGS
 from protodask.data.tables.source_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.tables import Encoder
-from protodask.data.tables.text_parts import check_header, is_packed, text_errors
+from protodask.data.tables.text_parts import check_header, header_of, is_packed, text_errors
 from protodask.engine import Arrays
 from protodask.errors import InputError
 
@@ -100,7 +100,7 @@ def _csv(
     content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], Table]:
     text = _decompressed(content, path)
-    check_header(text.partition(b"\n")[0], path)
+    check_header(header_of(io.BytesIO(text), path) or text, path)
     columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
     return columns.names, csv_text_table(text, path, columns, kept)
 
@@ -127,7 +127,8 @@ def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> 
     from pyarrow.parquet import ParquetFile
 
     with parquet_errors(path), ParquetFile(io.BytesIO(content)) as stored:
-        if stored.metadata.num_rows * stored.metadata.num_columns > SMALL_VALUES:
+        rows = stored.metadata.num_rows
+        if rows * stored.metadata.num_columns > SMALL_VALUES:
             raise NotSmallError(path)
         names, _ = parquet_names(stored_columns(stored.schema_arrow, path), path, dropped, kept)
-    return names, parquet_columns(io.BytesIO(content), path, None, names, kept)
+    return names, parquet_columns(io.BytesIO(content), path, rows, None, names, kept)

@@ -34,6 +34,9 @@ LONGEST_LINE_BYTES = 2**24
 
 QUOTE = ord('"')
 
+BYTE_ORDER_MARK = "\xef\xbb\xbf"
+"""At the start of a text in UTF-8, as the letters of its bytes."""
+
 OPEN_STREAMS = 16
 """Streams a process keeps open where it stopped reading, since the next part begins there or soon after."""
 
@@ -82,6 +85,8 @@ class TextParts:
     """The first row; nothing of a text without a line's end, which is one part."""
     cuts: tuple[int, ...]
     """Bytes of the text before each part, and in all of it."""
+    size: int
+    """Bytes of the file as it lies there."""
     key: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -104,26 +109,36 @@ class TextParts:
         with text_errors(self.path):
             if self.packed:
                 return _streams().read(self, start, stop)
-            with open_file(self.path) as file:
-                if file.seek(0, os.SEEK_END) != self.cuts[-1]:
-                    raise _changed(self.path)
+            with self.opened() as file:
                 file.seek(start)
                 return _read(file, stop - start)
+
+    def opened(self) -> Any:
+        """The text from its beginning, of a file that is as it was."""
+        with open_file(self.path) as file:
+            if file.seek(0, os.SEEK_END) != self.size:
+                raise StorageError(
+                    "changed-meanwhile",
+                    f"{mask(self.path)} changed while it was read.",
+                    "Repeat once nobody writes to it.",
+                )
+        return open_text(self.path)
 
 
 def text_parts(path: str, part_bytes: int) -> TextParts:
     """Cut the text in a file into parts of about so many bytes each."""
     with text_errors(path):
+        with open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
         with open_text(path) as file:
-            header = _first_row(file, separator_of(path))
-            size = None if is_packed(path) else file.seek(0, os.SEEK_END)
-        if size is not None and size <= len(header) + part_bytes:
+            header = header_of(file, path)
+        if not is_packed(path) and size <= len(header) + part_bytes:
             cuts: tuple[int, ...] = (len(header), size)
         else:
             with open_text(path) as file:
                 _read(file, len(header))
                 cuts = _cut(file, path, part_bytes, len(header))
-        found = TextParts(path, header, cuts)
+        found = TextParts(path, header, cuts, size)
         check_header(header or found.read(0), path)
     return found
 
@@ -138,14 +153,11 @@ def check_header(line: bytes, path: str) -> None:
         )
 
 
-def _changed(path: str) -> StorageError:
-    return StorageError(
-        "changed-meanwhile", f"{mask(path)} changed while it was read.", "Repeat once nobody writes to it."
-    )
+def header_of(file: Any, path: str) -> bytes:
+    """The lines of the first row of a text: one, unless there is a line's end in a name that is in quotes.
 
-
-def _first_row(file: Any, separator: str) -> bytes:
-    """The lines of the first row: one, unless there is a line's end in a name that is in quotes."""
+    Refused where the next row has more values than there are names.
+    """
     taken = bytearray()
 
     def lines() -> Iterator[str]:
@@ -154,14 +166,27 @@ def _first_row(file: Any, separator: str) -> bytes:
             while b"\n" not in ahead and len(ahead) < LONGEST_LINE_BYTES and (piece := file.read(PIECE_BYTES)):
                 ahead += piece
             line, end, ahead = ahead.partition(b"\n")
+            text = (line + end).decode("latin-1")  # any byte is a letter of it
+            text = text if taken else text.removeprefix(BYTE_ORDER_MARK)
+            taken.extend(line + end if end else b"")
+            yield text
             if not end:
                 return
-            taken.extend(line + end)
-            yield (line + end).decode("latin-1")  # any byte is a letter of it
 
+    header, names, values = b"", list[str](), list[str]()
     with suppress(csv.Error, StopIteration):  # a parser that knows more will say what is wrong with it
-        next(csv.reader(lines(), delimiter=separator))
-    return bytes(taken)
+        reader = csv.reader(lines(), delimiter=separator_of(path))
+        names = next(reader)
+        while not values:
+            header = header or bytes(taken)
+            values = next(reader)
+    if any(value.strip() for value in values[len(names) :]):
+        raise InputError(
+            "unreadable",
+            f"{mask(path)} has more values in its first row than names of columns.",
+            "Give each column a name; R's write.table does so with col.names=NA.",
+        )
+    return header
 
 
 def _cut(file: Any, path: str, part_bytes: int, start: int) -> tuple[int, ...]:
@@ -260,13 +285,11 @@ class _Streams:
             found = max(fit, key=lambda stream: stream.position, default=None)
             if found is not None:
                 self._idle.remove(found)
-        position, file = (0, open_text(text.path)) if found is None else (found.position, found.file)
+        position, file = (0, text.opened()) if found is None else (found.position, found.file)
         try:
             while position < start and (skipped := len(file.read(min(PIECE_BYTES, start - position)))):
                 position += skipped
             content = _read(file, stop - start)
-            if len(content) < stop - start:
-                raise _changed(text.path)
         except BaseException:
             file.close()
             raise

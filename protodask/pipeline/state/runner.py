@@ -70,6 +70,10 @@ class RunOutcome:
     steps: tuple[StepOutcome, ...] = ()
     reasons: tuple[str, ...] = ()
     """Why a gate said no."""
+    message: str = ""
+    """What went wrong, if anything did, or why nothing was done."""
+    code: str | None = None
+    """The kind of what went wrong: the code of an error."""
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -79,6 +83,8 @@ class RunOutcome:
             "run": self.run,
             "seconds": self.seconds,
             "reasons": list(self.reasons),
+            "message": self.message,
+            "code": self.code,
             "steps": [
                 {
                     "number": outcome.step.number,
@@ -142,6 +148,7 @@ def run_pipeline(
     part: Part = WHOLE,
     check: Callable[[Pipeline], None] = check_pipeline,
     waiting: Callable[[str], None] | None = None,
+    ended: Callable[[RunOutcome], None] = lambda outcome: None,
 ) -> RunOutcome:
     """Do what is stale of the steps, in order. The first that fails ends the run; what was done before stays.
 
@@ -149,9 +156,10 @@ def run_pipeline(
     and the run fails in the end.
 
     `perform` does a step. Before the first that is stale, `check` looks at all of them; where nothing is stale, neither
-    is called. `listen` hears what happens, `waiting` that another run of the pipeline is waited for.
+    is called. `listen` hears what happens, `waiting` that another run of the pipeline is waited for, and `ended` how it
+    ended, also where that is an error.
     """
-    run = _Run(pipeline, perform, listen, part, check)
+    run = _Run(pipeline, perform, listen, part, check, ended)
     state = State(locate(pipeline.state_folder), pipeline.path)
     if not os.path.isdir(state.folder):  # nothing was ever done: what cannot work leaves nothing behind
         check(pipeline)
@@ -171,6 +179,7 @@ class _Run:
     listen: RunListener
     part: Part
     check: Callable[[Pipeline], None]
+    ended: Callable[[RunOutcome], None]
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     began: float = field(default_factory=time.monotonic)
     outcomes: list[StepOutcome] = field(default_factory=list)
@@ -234,7 +243,7 @@ class _Run:
             return self._do(plan, step, found, state)
         result = None if found.record is None else found.record.result
         self.listen(StepFresh(step, result, found.waiting))
-        self.outcomes.append(StepOutcome(step, "fresh", result, waiting=found.waiting))
+        self.outcomes.append(StepOutcome(step, "fresh", result, waiting=found.waiting or 0))
         self._note_absent(plan)
         if found.record is not None and found.record.refused:
             self.listen(GateRefused(step, found.record.refused, plan.step.stops_at_no(), repeated=True))
@@ -282,17 +291,19 @@ class _Run:
         except NothingYetError:  # what looked new has no rows, or is being changed
             state.nothing_came(plan.record)
             self.listen(StepFresh(step, waiting=found.waiting))
-            self._wait(plan, step, found.waiting)
+            self._wait(plan, step, found.waiting or 0)
             return None
         except ProtodaskError as error:
             self._note_failure(plan, state, own)
             told = self._at_step(plan, error)
             left = error.result if isinstance(error, FilesFailedError) else None
-            self.listen(StepFailed(step, time.monotonic() - began, told, left))
+            seconds = time.monotonic() - began
+            self.listen(StepFailed(step, seconds, told, left))
+            described = None if left is None else left.describe()
+            self.outcomes.append(StepOutcome(step, "failed", described, seconds, left))
             if left is None:
                 raise told from error
             self.failed.append(told)
-            self.outcomes.append(StepOutcome(step, "failed", left.describe(), time.monotonic() - began, left))
             self._note_absent(plan)
             return None
         except Exception as error:
@@ -300,6 +311,7 @@ class _Run:
             said = f"Something unexpected happened ({type(error).__name__}: {error})."
             failure = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
             self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
+            self.outcomes.append(StepOutcome(step, "failed", seconds=time.monotonic() - began))
             raise
         except (KeyboardInterrupt, SystemExit):
             self._note_failure(plan, state, own)
@@ -346,7 +358,9 @@ class _Run:
     ) -> RunOutcome:
         seconds = time.monotonic() - self.began
         self.listen(RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code))
-        return RunOutcome(status, self.name, seconds, tuple(self.outcomes), reasons)
+        outcome = RunOutcome(status, self.name, seconds, tuple(self.outcomes), reasons, message, code)
+        self.ended(outcome)
+        return outcome
 
 
 def _now() -> datetime:

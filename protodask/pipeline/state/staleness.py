@@ -81,8 +81,8 @@ class Look:
     record: StepRecord | None
     """What was done last."""
     begun: Begun | None
-    waiting: int = 0
-    """Files that it would take, and that changed a moment ago."""
+    waiting: int | None = None
+    """Of a step that takes what is new: files that changed a moment ago."""
 
     @property
     def fresh(self) -> bool:

@@ -47,8 +47,8 @@ class StepFresh:
     step: StepIdentity
     result: Mapping[str, Any] | None = None
     """What it left behind when it was done, as its result describes it; None where that is not known."""
-    waiting: int = 0
-    """Files that changed a moment ago, and are left for the next run."""
+    waiting: int | None = None
+    """Of a step that takes what is new: files that changed a moment ago, and are left for the next run."""
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def _hear(event: RunEvent, heard: _Heard) -> None:
             heard.put(step, STEP_FAILED, 0)
             if result is not None:
                 heard.replace(step, result)
-            if waiting or heard.figures[step.name].get(FILES):
+            if waiting is not None:
                 heard.put(step, FILES, waiting, state="waiting")
         case StepDone(step, seconds, result):
             heard.put(step, STEP_PERFORMED, 1)

@@ -21,6 +21,7 @@ from protodask.data.tables.parquet_files import ParquetTable, parquet_parts
 from protodask.data.tables.small_files import encode_file
 from protodask.data.tables.source_tables import file_tables
 from protodask.engine import Engine
+from protodask.errors import StorageError
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
@@ -88,6 +89,38 @@ def test_files__whose_index_differs_are_read_by_their_columns(engine: Engine, tm
         ingest(tmp_path, tmp_path / "d.zarr", target="y", engine=engine)
     found = ingest(tmp_path, tmp_path / "d.zarr", target="y", drop=["b"], engine=engine)
     assert (found.n_rows, found.feature_names) == (40, ("a",))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Categorical([3, 1, 2] * 20),
+        pd.Categorical([0.5, 1.5, 2.5] * 20),
+        pd.Categorical(["a", "b", "c"] * 20),
+        pd.array([True, None, False] * 20, dtype="boolean"),
+        pd.array([1, None, 3] * 20, dtype="Int64"),
+        [True, None, False] * 20,
+    ],
+    ids=["whole numbers", "numbers", "text", "truth values", "nullable", "objects"],
+)
+def test_files__are_what_the_frame_in_them_is(values: Any, engine: Engine, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": np.arange(60.0), "c": values, "y": np.arange(60) % 2})
+    frame.to_parquet(tmp_path / "t.parquet")
+    known: Any = {"target": "y", "text_is_categorical": True, "engine": engine}
+    whole = ingest(frame, tmp_path / "whole", **known)
+    assert ingest(tmp_path / "t.parquet", tmp_path / "stored", **known).key == whole.key
+    named = ingest(frame, tmp_path / "named", categorical=["c"], **known)
+    assert ingest(tmp_path / "t.parquet", named.path, append=True, engine=engine).n_rows == 120
+
+
+def test_files__that_change_while_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"x": np.arange(100)}).to_parquet(path, row_group_size=10)
+    (table,) = file_tables([str(path)], (), ())
+    for rows in (120, 95, 5):
+        pd.DataFrame({"x": np.arange(rows)}).to_parquet(path, row_group_size=10)
+        with refused("changed-meanwhile", kind=StorageError):
+            table.read(0)
 
 
 def test_files__of_names_that_are_no_text(engine: Engine, tmp_path: Path) -> None:

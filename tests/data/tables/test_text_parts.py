@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.errors import refused
 
-from protodask.data import Dataset
+from protodask.data import Column, Dataset
 from protodask.data.tables import text_parts as module
 from protodask.data.tables.ingest import ingest
+from protodask.data.tables.small_files import encode_file
 from protodask.data.tables.text_parts import text_parts
 from protodask.engine import Engine
 from protodask.errors import StorageError
@@ -183,16 +184,46 @@ def test_ingest__of_a_table_with_a_quote_that_is_a_letter(
         assert found.columns[1].categories[0] == '5" pipe'
 
 
-def test_ingest__of_rows_longer_than_their_header_is_refused(engine: Engine, tmp_path: Path) -> None:
-    path = put(tmp_path, b"a,y\n" + b"row,1,0\n" * 20, "")
-    with refused("unreadable", path, "more fields"):
-        ingest(path, tmp_path / "d", target="y", engine=engine)
+@pytest.mark.parametrize("name", ["row", "1", "0", ""], ids=["text", "from 1", "from 0", "second file"])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_ingest__of_rows_longer_than_their_header_is_refused(
+    name: str, ending: str, engine: Engine, tmp_path: Path
+) -> None:
+    def content(first: int) -> bytes:
+        names = [name if name == "row" else str(int(name or 0) + row) for row in range(20)]
+        return "".join(["a,y\n", *(f"{names[row]},{row},{row % 2}\n"[first:] for row in range(20))]).encode()
+
+    if not name:
+        (tmp_path / "a.csv").write_bytes(b"a,y\n" + b"5,1\n6,0\n" * 10)
+    path = put(tmp_path, content(0), ending)
+    with refused("unreadable", path, "more values"):
+        ingest([str(tmp_path / "a.csv"), path] if not name else path, tmp_path / "d", target="y", engine=engine)
+    said: Any = {"target_name": "y", "keep": (), "dropped": (), "unseen": "error", "dtype": "float32"}
+    with refused("unreadable", path, "more values"):
+        encode_file(Path(path).read_bytes(), path, (Column("a"),), **said)
 
 
-@pytest.mark.parametrize("grown", [b"1,2\n" * 2000, b"1,2\n" * 999])
-def test_text_parts__that_grow_or_shrink_are_not_read_on(grown: bytes, tmp_path: Path) -> None:
-    found = text_parts(put(tmp_path, b"x,y\n" + b"1,2\n" * 1000, ""), 100)
-    put(tmp_path, b"x,y\n" + grown, "")
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_ingest__of_rows_that_end_with_a_separator(ending: str, engine: Engine, tmp_path: Path) -> None:
+    path = put(tmp_path, b"a,y\n" + b"".join(b"%d,%d,\n" % (row, row % 2) for row in range(20)), ending)
+    found = ingest(path, tmp_path / "d", target="y", engine=engine)
+    assert found.read(0)["features"][:, 0].tolist() == list(range(20))
+
+
+def test_ingest__of_a_table_with_a_mark_of_byte_order(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protodask.data.tables.source_tables.CSV_PARTITION_BYTES", 50)
+    rows = "".join(f'{row},"{row % 2}"\n' for row in range(200))
+    path = put(tmp_path, f'\ufeff"a\nz","y"\n{rows}'.encode(), "")
+    assert ingest(path, tmp_path / "d", target="y", engine=engine).feature_names == ("a\nz",)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("grown", [b"1,2\n" * 200000, b"1,2\n" * 900])
+def test_text_parts__that_grow_or_shrink_are_not_read_on(grown: bytes, ending: str, tmp_path: Path) -> None:
+    found = text_parts(put(tmp_path, b"x,y\n" + b"1,2\n" * 1000, ending), 100)
+    put(tmp_path, b"x,y\n" + grown, ending)
     with refused("changed-meanwhile", kind=StorageError):
         found.read(0)
 
