@@ -299,8 +299,8 @@ class _Run:
             left = error.result if isinstance(error, FilesFailedError) else None
             seconds = time.monotonic() - began
             self.listen(StepFailed(step, seconds, told, left))
-            described = None if left is None else left.describe()
-            self.outcomes.append(StepOutcome(step, "failed", described, seconds, left))
+            done = None if left is None else left.describe()
+            self.outcomes.append(StepOutcome(step, "failed", done, seconds, left))
             if left is None:
                 raise told from error
             self.failed.append(told)
