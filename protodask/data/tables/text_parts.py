@@ -180,7 +180,7 @@ def header_of(file: Any, path: str) -> bytes:
         while not values:
             header = header or bytes(taken)
             values = next(reader)
-    if any(value.strip() for value in values[len(names) :]):
+    if "".join(names).strip() and any(value.strip() for value in values[len(names) :]):
         raise InputError(
             "unreadable",
             f"{mask(path)} has more values in its first row than names of columns.",

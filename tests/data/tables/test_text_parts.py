@@ -203,6 +203,13 @@ def test_ingest__of_rows_longer_than_their_header_is_refused(
         encode_file(Path(path).read_bytes(), path, (Column("a"),), **said)
 
 
+@pytest.mark.parametrize("first", [b"\n", b"\r\n", b"  \n"])
+def test_ingest__of_a_table_that_begins_with_a_blank_line(first: bytes, engine: Engine, tmp_path: Path) -> None:
+    path = put(tmp_path, first + b"a,y\n" + b"5,1\n6,0\n" * 10, "")
+    with refused("unreadable", path, "no header line"):
+        ingest(path, tmp_path / "d", target="y", engine=engine)
+
+
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_ingest__of_rows_that_end_with_a_separator(ending: str, engine: Engine, tmp_path: Path) -> None:
     path = put(tmp_path, b"a,y\n" + b"".join(b"%d,%d,\n" % (row, row % 2) for row in range(20)), ending)
