@@ -20,9 +20,6 @@ from protodask.data import Column, table_source
 from protodask.data.tables.kept_columns import KEPT, pack, unpack
 from protodask.data.tables.small_files import encode_file
 
-# What dask.dataframe does inside where Parquet files were not written by pandas.
-pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame.reset_index:DeprecationWarning")
-
 COLUMNS = (Column("x"), Column("c", "nominal", ("a", "b")))
 
 
