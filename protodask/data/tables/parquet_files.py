@@ -175,9 +175,11 @@ def parquet_columns(
                 "changed-meanwhile", f"{mask(path)} changed while it was read.", "Repeat once nobody writes to it."
             )
         stored = [name for name in wanted if name in opened.schema_arrow.names]
-        chosen = range(opened.num_row_groups) if groups is None else groups
-        # Several threads read at a time already.
-        table = opened.read_row_groups(list(chosen), columns=stored, use_threads=False)
+        chosen = list(range(opened.num_row_groups) if groups is None else groups)
+        if chosen:  # several threads read at a time already
+            table = opened.read_row_groups(chosen, columns=stored, use_threads=False)
+        else:
+            table = opened.schema_arrow.empty_table().select(stored)
     return partition_columns(_frame(table, path, kept), names, kept, untyped=False)
 
 
