@@ -163,7 +163,7 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
     from protodask.cli.showing.run import show_run
     from protodask.pipeline.state.runner import run_pipeline
 
-    failed: list[RunOutcome] = []
+    ended: list[RunOutcome] = []
     try:
         with ExitStack() as stack:
             work = _Work(stack, computing, told)
@@ -174,11 +174,11 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
                 part=part,
                 check=_check,
                 waiting=lambda other: told.line(f"Waiting for another run of the pipeline ({other})."),
-                ended=failed.append,
+                ended=ended.append,
             )
     except BaseException:
-        if failed and as_json:  # people are told what went wrong, programs what became of each step
-            show_run(failed[-1], as_json)
+        if ended and as_json:  # people are told what went wrong, programs what became of each step
+            show_run(ended[-1], as_json)
         raise
     show_run(outcome, as_json)
     if outcome.status == "refused":

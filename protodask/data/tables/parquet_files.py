@@ -17,7 +17,7 @@ from uuid import uuid4
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns, text_columns
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
-from protodask.data.tables.source_files import open_file
+from protodask.data.tables.source_files import changed_meanwhile, open_file
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 
@@ -157,29 +157,22 @@ class ParquetTable:
         return mask(self.pieces[partition][0])
 
     def read(self, partition: int) -> Table:
+        from pyarrow.parquet import ParquetFile
+
         path, rows, groups = self.pieces[partition]
-        with parquet_errors(path), open_file(path) as file:
-            return parquet_columns(file, path, rows, groups, self.names, self.kept)
+        with parquet_errors(path), open_file(path) as file, ParquetFile(file) as opened:
+            if opened.metadata.num_rows != rows:
+                raise changed_meanwhile(path)
+            return parquet_columns(opened, path, groups, self.names, self.kept)
 
 
-def parquet_columns(
-    file: Any, path: str, rows: int, groups: Sequence[int] | None, names: Sequence[str], kept: Kept
-) -> Table:
-    """Columns of some row groups of an open file of so many rows, or of all."""
-    from pyarrow.parquet import ParquetFile
-
-    wanted = list(dict.fromkeys((*names, *kept.names)))
-    with ParquetFile(file) as opened:
-        if opened.metadata.num_rows != rows:
-            raise StorageError(
-                "changed-meanwhile", f"{mask(path)} changed while it was read.", "Repeat once nobody writes to it."
-            )
-        stored = [name for name in wanted if name in opened.schema_arrow.names]
-        chosen = list(range(opened.num_row_groups) if groups is None else groups)
-        if chosen:  # several threads read at a time already
-            table = opened.read_row_groups(chosen, columns=stored, use_threads=False)
-        else:
-            table = opened.schema_arrow.empty_table().select(stored)
+def parquet_columns(opened: Any, path: str, groups: Sequence[int], names: Sequence[str], kept: Kept) -> Table:
+    """Columns of some row groups of a file that pyarrow has open."""
+    stored = [name for name in dict.fromkeys((*names, *kept.names)) if name in opened.schema_arrow.names]
+    if groups:  # several threads read at a time already
+        table = opened.read_row_groups(list(groups), columns=stored, use_threads=False)
+    else:
+        table = opened.schema_arrow.empty_table().select(stored)
     return partition_columns(_frame(table, path, kept), names, kept, untyped=False)
 
 

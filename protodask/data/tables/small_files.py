@@ -24,7 +24,7 @@ from protodask.data.tables.parquet_files import (
     parquet_names,
     stored_columns,
 )
-from protodask.data.tables.source_files import PARQUET_ENDINGS
+from protodask.data.tables.source_files import is_parquet_path
 from protodask.data.tables.source_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.tables import Encoder
 from protodask.data.tables.text_parts import check_header, header_of, is_packed, text_errors
@@ -44,12 +44,8 @@ class NotSmallError(Exception):
 
 def is_small(path: str, size: int) -> bool:
     """Whether a file of so many bytes is to be read here, unless it turns out to have more in it than most."""
-    dense = is_packed(path) or _is_parquet(path)
+    dense = is_packed(path) or is_parquet_path(path)
     return size <= (SMALL_COMPRESSED_BYTES if dense else SMALL_BYTES)
-
-
-def _is_parquet(path: str) -> bool:
-    return path.lower().endswith(PARQUET_ENDINGS)
 
 
 def encode_file(
@@ -71,7 +67,7 @@ def encode_file(
     kept = kept_columns(columns, [target_name], keep)
     known = [*(column.name for column in columns), *kept.names]
     # That a model does not know the folders is no news of each of thousands of files.
-    folders = folder_columns(path).keys() - set(known) if _is_parquet(path) else set()
+    folders = folder_columns(path).keys() - set(known) if is_parquet_path(path) else set()
     left_out = (frozenset(dropped) - set(keep)).union(folders)
     labels = frozenset((*(column.name for column in columns if column.kind != "numeric"), target_name, *kept.texts))
     names, found = _table(content, path, labels, left_out, kept)
@@ -91,7 +87,7 @@ def encode_file(
 def _table(
     content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], Table]:
-    if _is_parquet(path):
+    if is_parquet_path(path):
         return _parquet(content, path, dropped, kept)
     return _csv(content, path, labels, dropped, kept)
 
@@ -127,8 +123,7 @@ def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> 
     from pyarrow.parquet import ParquetFile
 
     with parquet_errors(path), ParquetFile(io.BytesIO(content)) as stored:
-        rows = stored.metadata.num_rows
-        if rows * stored.metadata.num_columns > SMALL_VALUES:
+        if stored.metadata.num_rows * stored.metadata.num_columns > SMALL_VALUES:
             raise NotSmallError(path)
         names, _ = parquet_names(stored_columns(stored.schema_arrow, path), path, dropped, kept)
-    return names, parquet_columns(io.BytesIO(content), path, rows, None, names, kept)
+        return names, parquet_columns(stored, path, range(stored.num_row_groups), names, kept)

@@ -74,6 +74,18 @@ def is_table_path(path: str) -> bool:
     return path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
 
 
+def is_parquet_path(path: str) -> bool:
+    """Whether a path names Parquet data by its ending."""
+    return path.lower().endswith(PARQUET_ENDINGS)
+
+
+def changed_meanwhile(path: str) -> StorageError:
+    """What to raise where a file is not what it was when it was looked at first."""
+    return StorageError(
+        "changed-meanwhile", f"{mask(path)} changed while it was read.", "Repeat once nobody writes to it."
+    )
+
+
 def _natural_order(path: str) -> list[str | int]:
     """Sorts paths by their letters, and by the numbers among these: 2 is before 10."""
     return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", path))]

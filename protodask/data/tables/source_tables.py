@@ -9,7 +9,7 @@ from protodask.data.tables.csv_files import CsvTable, csv_table
 from protodask.data.tables.encoding import columns_besides
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.parquet_files import ParquetParts, ParquetTable, parquet_parts, parquet_table
-from protodask.data.tables.source_files import PARQUET_ENDINGS
+from protodask.data.tables.source_files import is_parquet_path
 from protodask.data.tables.tables import Partitions, check_same_columns, join_tables, names_by_table
 from protodask.data.tables.text_parts import TextParts, text_parts
 from protodask.errors import needed
@@ -61,6 +61,6 @@ def tables_by_file(
 
 
 def _opened(path: str) -> TextParts | ParquetParts:
-    if path.lower().endswith(PARQUET_ENDINGS):
+    if is_parquet_path(path):
         return parquet_parts(path, PARQUET_PARTITION_BYTES)
     return text_parts(path, CSV_PARTITION_BYTES)

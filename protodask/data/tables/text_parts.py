@@ -21,7 +21,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.tables.source_files import open_file
+from protodask.data.tables.source_files import changed_meanwhile, open_file
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 
@@ -109,20 +109,20 @@ class TextParts:
         with text_errors(self.path):
             if self.packed:
                 return _streams().read(self, start, stop)
-            with self.opened() as file:
+            with open_file(self.path) as file:
+                self._check(file)
                 file.seek(start)
                 return _read(file, stop - start)
 
-    def opened(self) -> Any:
-        """The text from its beginning, of a file that is as it was."""
+    def unpacked(self) -> Any:
+        """The text from its beginning, of a compressed file that is as it was."""
         with open_file(self.path) as file:
-            if file.seek(0, os.SEEK_END) != self.size:
-                raise StorageError(
-                    "changed-meanwhile",
-                    f"{mask(self.path)} changed while it was read.",
-                    "Repeat once nobody writes to it.",
-                )
+            self._check(file)
         return open_text(self.path)
+
+    def _check(self, file: Any) -> None:
+        if file.seek(0, os.SEEK_END) != self.size:
+            raise changed_meanwhile(self.path)
 
 
 def text_parts(path: str, part_bytes: int) -> TextParts:
@@ -285,7 +285,7 @@ class _Streams:
             found = max(fit, key=lambda stream: stream.position, default=None)
             if found is not None:
                 self._idle.remove(found)
-        position, file = (0, text.opened()) if found is None else (found.position, found.file)
+        position, file = (0, text.unpacked()) if found is None else (found.position, found.file)
         try:
             while position < start and (skipped := len(file.read(min(PIECE_BYTES, start - position)))):
                 position += skipped
