@@ -37,6 +37,10 @@ class Engine:
     def scheduler(self) -> Scheduler:
         return self._scheduler
 
+    def nearby(self) -> Engine:
+        """The engine for passes of milliseconds over arrays in this process's memory, which reports no progress."""
+        return Engine(self._scheduler.nearby())
+
     def with_progress(self, progress: ProgressListener | None) -> Engine:
         """The same engine, reporting to another listener."""
         return Engine(self._scheduler, progress)

@@ -72,6 +72,9 @@ class ThreadScheduler:
     def forget(self, key: str) -> None:
         self._reader.cache.drop(key)
 
+    def nearby(self) -> ThreadScheduler:
+        return self
+
     def close(self) -> None:
         self._closed.set()
         self._pool.shutdown()

@@ -240,6 +240,10 @@ class _JobScheduler:
     def forget(self, key: str) -> None:
         self._scheduler.forget(key)
 
+    def nearby(self) -> Scheduler:
+        """For passes of its own that no other job could share."""
+        return _CheckedScheduler(self._scheduler.nearby(), self._crew)
+
     def close(self) -> None:
         """It belongs to the engine that runs the jobs."""
 

@@ -29,27 +29,24 @@ CANDIDATES_BY_ROOT = 20
 """Times the root of the number of rows that a draw has as candidates where no number is given and rows are not few,
 within these limits."""
 
-DRAWN_PAIRS = 80_000_000
-"""Of a row and a candidate in an evaluation of all draws, beyond which there are fewer draws."""
+STEPPED_BY_ROOT, MOST_STEPPED, LOOKED_AT_PAIRS = 14, 8000, 8_000_000_000
+"""The same where a round begins with small steps, at least `MOST_CANDIDATES`, as long as pairs of a row and a candidate
+are no more. On 229,000 rows of flights 2,000 lose 0.450, 6,700 lose 0.436 and 8,000 0.434; XGBoost 0.438."""
+
+DRAWN_PAIRS, STEPPED_PAIRS = 80_000_000, 300_000_000
+"""Of a row and a candidate in an evaluation of all draws, beyond which there are fewer draws; the same where a round
+begins with small steps."""
 
 FEW_ROWS = 500
 """Rows up to which the kernel is float64: there it takes no longer, and a row alone and among others has the same
 probabilities to 1e-12, where float32 rounds by 1e-6."""
 
-FIRST_STAGE, GROWTH = 8192, 3
-"""Rows of the first stage, see the module `staging`, and how many times as many each further one has."""
-
-STAGED_FOR_EACH_CANDIDATE = 4
-"""Rows for each candidate that the first stage has at least: with fewer, it learns its sample by heart."""
-
-JUDGED_BY = 8
-"""Rows for each candidate from which on a stage says which of them are of use."""
-
-WORTHWHILE = 2
-"""Times the rows of a stage that there are in all, at least."""
+STEPPED_ROWS = 12_288
+"""From which on a round begins with small steps, see the module `steps`. Fewer are learnt by heart on the way: of 2,000
+to 11,000 rows a draw loses 1 per cent more (rooms), 6 (lending) or 19 (cells); of 13,700 2 per cent less (storms)."""
 
 MOST_STAGED_BYTES = 92 * 2**20
-"""Of the rows of all stages, in memory; on a cluster they travel to the workers. 660,000 rows of 30 features."""
+"""Of the rows that small steps are taken on, in memory. 660,000 rows of 30 features."""
 
 FeatureWeights = Literal["shared", "class", "both"]
 FeatureForms = Literal["plain", "scores", "both", "all"]
@@ -74,7 +71,9 @@ class FitConfig:
     of those that go together: see the module `forms`."""
     n_candidates: int = 0
     """`M`: rows tried as prototypes in a round of a draw; 0 for 500 up to 2,000 rows, then 20 times the root of
-    their number up to 2,000. Where rows are many, those that are of no use on a part of the rows are let go."""
+    their number up to 2,000. Of 12,288 rows or more it is 14 times the root from 2,000 up to 8,000, beyond a million
+    fewer again, 2,000 of four million; those that small steps find of no use are let go before all rows are looked at.
+    """
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
     lambda_v: float = 1e-4
@@ -89,18 +88,18 @@ class FitConfig:
     """Stop when an iteration lowers the objective by less than this share of its size, on average over the last ten:
     after eleven at the earliest."""
     max_iterations: int = 5000
-    """Iterations of the solver for a round."""
+    """Iterations of the solver for a round, after its small steps."""
     seed: int = 0
     """Of the draw of candidates."""
     n_draws: int = 0
     """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, two of more than
-    2,000 rows, and one where rows times candidates are more than 40 million: of more than 20,000 rows."""
+    2,000 rows, and one where rows times candidates are more than 150 million: of more than 48,000 rows."""
     hold_out: float = 0.2
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
     that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
     round ends at its optimum."""
     progressive: bool = True
-    """Where rows are many and some held out, a round begins on parts of the rows: see the module `staging`."""
+    """Where rows are many and some held out, a round begins with small steps: see the module `steps`."""
     leave_one_out: bool = True
     """Rows that are candidates are trained on like all others, though none looks at itself; else they are left out,
     which of few rows leaves half."""
@@ -164,13 +163,25 @@ class FitConfig:
         candidates, draws, precision = self.n_candidates, self.n_draws, self.precision
         few = n_rows <= DRAWN_ROWS
         if not candidates:
-            candidates = FEWEST_CANDIDATES if few else min(int(CANDIDATES_BY_ROOT * n_rows**0.5), MOST_CANDIDATES)
+            candidates = FEWEST_CANDIDATES if few else self._candidates_of(n_rows)
         if not draws:
             most = DRAWS_OF_FEW if few else DRAWS
-            draws = min(max(DRAWN_PAIRS // max(n_rows * candidates, 1), 1), most)
+            pairs = STEPPED_PAIRS if self._takes_steps(n_rows) else DRAWN_PAIRS
+            draws = min(max(pairs // max(n_rows * candidates, 1), 1), most)
         if precision == "auto":
             precision = "float64" if n_rows <= FEW_ROWS else "float32"
         return replace(self, n_candidates=candidates, n_draws=draws, precision=precision)
+
+    def _takes_steps(self, n_rows: int) -> bool:
+        return self.progressive and self.hold_out > 0 and n_rows >= STEPPED_ROWS
+
+    def _candidates_of(self, n_rows: int) -> int:
+        """As many as rows that are not few are worth."""
+        root = n_rows**0.5
+        if not self._takes_steps(n_rows):
+            return min(int(CANDIDATES_BY_ROOT * root), MOST_CANDIDATES)
+        most = min(int(STEPPED_BY_ROOT * root), MOST_STEPPED, LOOKED_AT_PAIRS // n_rows)
+        return max(most, MOST_CANDIDATES)
 
     @property
     def kernel_precision(self) -> Precision:
@@ -223,15 +234,13 @@ SOURCE_RECIPE: Mapping[str, Any] = {
 
 
 def stage_row_bytes(n_forms: int, n_scores: int, precision: Precision) -> int:
-    """Of a row of a stage, at most: features in standard units, scores if there are any, two weights and the target."""
+    """Of a row that small steps are taken on, at most: features in standard units, scores if there are any, two weights
+    and the target.
+    """
     return n_forms * np.dtype(precision).itemsize + 8 * (n_scores + 3)
 
 
-def stage_sizes(n_rows: int, n_candidates: int, row_bytes: int = 1) -> list[int]:
-    """Rows of each stage before all of them, ascending; none where rows are too few for it to pay."""
-    sizes = []
-    size = max(FIRST_STAGE, STAGED_FOR_EACH_CANDIDATE * n_candidates)
-    while WORTHWHILE * size <= n_rows and size * row_bytes <= MOST_STAGED_BYTES:
-        sizes.append(size)
-        size *= GROWTH
-    return sizes
+def staged_rows(n_rows: int, row_bytes: int = 1) -> int:
+    """Rows that small steps are taken on, of so many; 0 where they are too few for it to pay, or too wide."""
+    most = min(n_rows, MOST_STAGED_BYTES // row_bytes)
+    return most if most >= STEPPED_ROWS else 0

@@ -92,12 +92,12 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     leave_one_out
         Whether rows that are candidates are trained on as well, though none looks at itself; else they are left out.
     progressive
-        Whether a round begins on parts of the rows, where they are many and some are held out.
+        Whether a round begins with small steps, where rows are many and some are held out: see the module `steps`.
     recipe
         What these, the penalties and the precision are where they are None. "averaged": both feature weights, all
         forms, a fifth of the rows held out, candidates trained on as well, five draws of 500 candidates, of more
-        than 2,000 rows two, and one of more than 20,000, of 20 times the root of the number of rows, up to 2,000;
-        `lambda_v` is 1e-4 and `lambda_w` 1e-10.
+        than 2,000 rows two, and one of more than 48,000, of 20 times the root of the number of rows, up to 2,000, and
+        of 12,288 rows and more 14 times, up to 8,000; `lambda_v` is 1e-4 and `lambda_w` 1e-10.
         "source": shared feature weights, features as they are, no rows held out, candidates left out, one draw of 1,000
         of them, float32; `lambda_v` is 1e-3 and `lambda_w` 1e-8.
     max_fraction

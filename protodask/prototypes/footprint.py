@@ -25,11 +25,13 @@ from protodask.prototypes.config import (
     FeatureWeights,
     FitConfig,
     stage_row_bytes,
-    stage_sizes,
+    staged_rows,
 )
 from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows
 from protodask.prototypes.likelihood import LANES
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
+from protodask.prototypes.staging import STAGE_BLOCK_ROWS
+from protodask.prototypes.steps import stepping_threads
 from protodask.prototypes.tiles import MOST_ENTRIES, Precision, tile_rows
 
 DOUBLE = 8
@@ -57,9 +59,6 @@ MERGING_VECTORS = 6
 
 TAKEN_COPIES = 2.2
 """Of rows that are taken from blocks: joined from parts, and in the order asked for."""
-
-FETCHED_BYTES = 50_000_000
-"""That a worker fetches from others at a time, beside what it has."""
 
 SENT_COPIES = 3
 """Of what travels to workers: as it is, as bytes, and in the scheduler, which may be in the same process."""
@@ -103,7 +102,7 @@ class Shape:
     stored_features: int | None = None
     """Features of a row as it is stored, where they are not as many."""
     progressive: bool = False
-    """Whether a round begins on parts of the rows."""
+    """Whether a round may begin with small steps."""
 
     @property
     def n_rows(self) -> int:
@@ -142,15 +141,18 @@ class Shape:
         return min(self.layout.block_rows, self.n_rows)
 
     @property
-    def staged_rows(self) -> list[int]:
-        """Of the parts that a round begins on."""
-        if not self.progressive:
-            return []
-        return stage_sizes(self.n_rows, self.n_candidates, self._staged_row_bytes)
+    def staged_rows(self) -> int:
+        """Of the rows that small steps are taken on."""
+        return staged_rows(self.n_rows, self._staged_row_bytes) if self.progressive else 0
+
+    @property
+    def longest_block(self) -> int:
+        """Rows of the longest block that is evaluated, of all rows or of those that small steps are taken on."""
+        return max(self.block_rows, STAGE_BLOCK_ROWS if self._most_staged else 0)
 
     @property
     def staged_bytes(self) -> int:
-        """Of the rows of all parts in standard units, in the memory of the driver; with fewer forms they are more."""
+        """Of these rows in standard units, in the memory of the driver; with fewer forms they are more."""
         return min(self._most_staged * self._staged_row_bytes, MOST_STAGED_BYTES)
 
     @property
@@ -162,9 +164,9 @@ class Shape:
 
     @property
     def _most_staged(self) -> int:
-        """Rows of the longest part, if there are no more forms than features."""
+        """Of these rows, if there are no more forms than features."""
         fewest = stage_row_bytes(self.row_features, 0, self.precision)
-        return max(stage_sizes(self.n_rows, self.n_candidates, fewest), default=0) if self.progressive else 0
+        return staged_rows(self.n_rows, fewest) if self.progressive else 0
 
     @property
     def _staged_row_bytes(self) -> int:
@@ -247,8 +249,8 @@ def tile_bytes(shape: Shape) -> int:
     panels = classes + candidates // NARROWEST_PANEL
     of_others = (shape.round_batches - 1) * features
     fewest, most = candidates + width, shape.most_columns + LANES + panels * width + of_others
-    longest = _longest_tile(shape.block_rows, fewest)
-    entries = max(longest * fewest, _longest_tile(shape.block_rows, most) * most)
+    longest = _longest_tile(shape.longest_block, fewest)
+    entries = max(longest * fewest, _longest_tile(shape.longest_block, most) * most)
     # Beside the tile: standardised rows that batches share, in either precision, and normal scores.
     by_feature = (6 + 2 * (shape.round_batches > 1) + (shape.feature_forms != "plain")) * (features + 2)
     by_class = 5 * classes + panels + 10
@@ -336,6 +338,16 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     )
 
 
+def stepping_part(shape: Shape, processes: Processes) -> Part:
+    """What the driver of a cluster holds to take small steps: the rows, and a tile for each of its threads."""
+    if not shape.staged_bytes:
+        return Part("rows to begin on", 0)
+    tiles = stepping_threads(processes) * tile_bytes(
+        replace(shape, layout=replace(shape.layout, block_rows=STAGE_BLOCK_ROWS))
+    )
+    return Part("rows to begin on", max(shape.taking_bytes, shape.staged_bytes + tiles + operand_bytes(shape)))
+
+
 def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory, Memory]:
     """What a process that computes and the driver hold at their peaks: the same, if they are one process. `stored` says
     where the scores between batches are.
@@ -355,10 +367,8 @@ def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory,
         return both, both
     sent = Part("scores of earlier batches", (RESIDENT_COPIES + 1) * resident)
     received = Part("scores of earlier batches", 2 * resident)  # as bytes, and as they are
-    staged = Part("rows to begin on", max(SENT_COPIES * shape.staged_bytes, shape.taking_bytes))
-    begun = Part("rows to begin on", shape.staged_bytes + min(shape.staged_bytes, FETCHED_BYTES))
-    driver = (Part("Python and its libraries", INTERPRETER_BYTES), *driving, sent, staged)
-    return Memory((*holding[:-1], *working, received, begun, holding[-1]), kept), Memory(driver)
+    driver = (Part("Python and its libraries", INTERPRETER_BYTES), *driving, sent, stepping_part(shape, processes))
+    return Memory((*holding[:-1], *working, received, holding[-1]), kept), Memory(driver)
 
 
 def within_limits(shape: Shape, processes: Processes, stored: bool) -> bool:
@@ -393,12 +403,12 @@ def most_together(shape: Shape, processes: Processes) -> int:
     scores = 0 if stored else shape.score_bytes
     reading = BLOCKS_AT_WORK * processes.threads * min(shape.score_bytes, shape.block_rows * shape.n_classes * DOUBLE)
     driving = sum(part.bytes for part in driving_parts(shape, processes))
-    driving += RESIDENT_COPIES * scores + max(shape.taking_bytes, SENT_COPIES * shape.staged_bytes)
+    driving += RESIDENT_COPIES * scores + max(shape.taking_bytes, stepping_part(shape, processes).bytes)
     computing = sum(part.bytes for part in working_parts(shape, processes)[2:])
     if processes.kind == "threads":
         return 1 + max(0, processes.usable_bytes - worker.total) // (driving + processes.threads * computing + reading)
     more_here = max(0, processes.driver_bytes - driver.total) // driving
-    received = 2 * (scores + shape.staged_bytes)
+    received = 2 * scores
     more_there = max(0, processes.usable_bytes - worker.total) // (computing + reading + received)
     return 1 + min(more_here, more_there)
 

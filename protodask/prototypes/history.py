@@ -13,11 +13,14 @@ from protodask.prototypes.solver import Status
 
 @dataclass(frozen=True)
 class StageRecord:
-    """How the fit of a round went on a part of the rows."""
+    """How the small steps of a round went; in records of earlier versions, its evaluations of a part of the rows."""
 
     rows: int
+    """Of the sample that steps are taken on."""
     iterations: int
+    """Steps."""
     evaluations: int
+    """The same."""
     candidates: int | None = None
     """That went on to what followed; None in records of earlier versions."""
 
@@ -45,7 +48,7 @@ class BatchRecord:
     held_out: float | None = None
     """Mean log-loss at the end of the rows that were held out; None where none were."""
     stages: tuple[StageRecord, ...] = ()
-    """On parts of the rows, before all of them, of which all else here is said."""
+    """Of small steps, before evaluations of all rows, of which all else here is said."""
     kept: bool = True
     """Whether the model has it: not if draws that weigh features like its own lose clearly more on rows held out."""
 

@@ -15,6 +15,8 @@ from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, scores_stored, shape_of
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.staging import STAGE_BLOCK_ROWS
+from protodask.prototypes.steps import FEWEST_STEPS, ROUNDS, STEP_BLOCKS, stepping_threads
 
 ASSUMED_EVALUATIONS = 250
 """Of a batch: between 60 and 400 on six datasets of two to 64 features, with the default tolerance."""
@@ -22,8 +24,8 @@ ASSUMED_EVALUATIONS = 250
 HELD_OUT_EVALUATIONS = 50
 """Of a draw's round where rows that are held out end it: between 18 and 140 on seventeen tables."""
 
-STAGED_EVALUATIONS = 30
-"""The same on all rows, where it begins on parts of them."""
+STEPPED_EVALUATIONS = 10
+"""The same on all rows, where it begins with small steps."""
 
 EVALUATIONS_PER_ITERATION = 1.15
 
@@ -163,15 +165,21 @@ def plan(
     evaluation = measured.pass_seconds + computing + again
     drawing = 2 * measured.pass_seconds + measured.draw_row_seconds * rows + 2 * reading
     scoring = computing + reading if shape.scored else 0.0
+    stepping = measured.row_seconds * stepped_rows(shape) / stepping_threads(processes)
     seconds = Seconds(
         evaluation=evaluation,
-        batch=drawing + found.evaluations * evaluation + scoring,
+        batch=drawing + stepping + found.evaluations * evaluation + scoring,
         pair_nanoseconds=1e9 * measured.row_seconds / max(1, sum(shape.drawn)),
         read_bytes_per_second=rate,
         read_warm=measured.read_warm,
         calibration=measured.seconds,
     )
     return replace(found, seconds=seconds)
+
+
+def stepped_rows(shape: Shape) -> int:
+    """Rows that small steps look at, each as often as they do."""
+    return max(ROUNDS * shape.staged_rows, FEWEST_STEPS * STEP_BLOCKS * STAGE_BLOCK_ROWS) if shape.staged_rows else 0
 
 
 def plan_shape(shape: Shape, processes: Processes) -> Plan:
@@ -182,8 +190,7 @@ def plan_shape(shape: Shape, processes: Processes) -> Plan:
     first, later = read_bytes(shape, processes)
     assumed = HELD_OUT_EVALUATIONS if shape.held_out else ASSUMED_EVALUATIONS
     if shape.staged_rows:
-        # Those on parts of the rows are as much work as fewer on all of them.
-        assumed = STAGED_EVALUATIONS + int(sum(shape.staged_rows) * HELD_OUT_EVALUATIONS / shape.n_rows)
+        assumed = STEPPED_EVALUATIONS
     evaluations = max(1, min(assumed, int(EVALUATIONS_PER_ITERATION * shape.max_iterations)))
     scoring = first if shape.scored else 0
     return Plan(

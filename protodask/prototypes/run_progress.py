@@ -5,19 +5,28 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from protodask.data.places.bounded import file_status
 from protodask.data.places.storage import storage_errors
+from protodask.prototypes.run_arrays import read_arrays
 from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_log, read_run
 
 DRIVER_LOG = ".driver.log"
 """Where a detached driver writes. Hidden, because a folder that has other files in it is no place for a new run."""
 
 LOG_NAME = re.compile(r"batch-([0-9]{1,9})-(rows-([0-9]{1,12})|float32|float64)\.log", re.ASCII)
+"""Of runs of versions before 0.2 there are logs of parts of the rows, too."""
+
+STEPS_NAME = re.compile(r"batch-([0-9]{1,9})-steps-([0-9]{1,9})\.arrays", re.ASCII)
+
+STEPS = "steps"
+"""The stage of small steps, which comes before the others."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +36,10 @@ class StageProgress:
     batch: int
     """Number of the batch in the model, from 1."""
     stage: str
-    """Precision of the kernel on all rows: float64 follows float32 where rounding hid the last descent. Before, parts
-    of the rows, such as rows-8192."""
+    """Precision of the kernel on all rows: float64 follows float32 where rounding hid the last descent. Before, small
+    "steps" on a part of the rows; in earlier versions evaluations of it, such as rows-8192."""
     evaluations: int
+    """On record; of small steps, how many were taken."""
     value: float | None
     """Objective of the last evaluation, which may be a step too long that the solver takes back."""
     lowest: float | None
@@ -50,8 +60,8 @@ class RunProgress:
 
     @property
     def current(self) -> StageProgress | None:
-        """The stage that the run is at, or ended with."""
-        return self.stages[-1] if self.stages else None
+        """The stage that the run is at, or ended with: the one last written down."""
+        return max(reversed(self.stages), key=lambda stage: stage.recorded, default=None)
 
     @property
     def evaluations(self) -> int:
@@ -86,9 +96,12 @@ def read_progress(path: str) -> RunProgress:
     wanted = _batches_of(config) if isinstance(config, dict) else None
     with storage_errors(path, "reading"):
         names = [name for name in map(LOG_NAME.fullmatch, os.listdir(path)) if name]
+        steps = _last_steps(map(STEPS_NAME.fullmatch, os.listdir(path)))
     directory = RunDirectory.existing(path)
     names.sort(key=lambda name: (int(name[1]), float(name[3] or "inf"), name[2]))
     stages = [_read_stage(directory, name[0], int(name[1]), name[2]) for name in names]
+    stages += [_read_steps(directory, batch, taken) for batch, taken in steps.items()]
+    stages.sort(key=lambda stage: (stage.batch, stage.stage != STEPS))
     return RunProgress(
         finished=os.path.exists(os.path.join(path, HISTORY_FILE)),
         n_batches=wanted,
@@ -100,6 +113,33 @@ def _batches_of(config: Mapping[str, Any]) -> int | None:
     """Rounds of all draws."""
     counts = [config.get("n_batches"), config.get("n_draws", 1)]
     return math.prod(counts) if all(type(count) is int for count in counts) else None
+
+
+def _last_steps(names: Iterable[re.Match[str] | None]) -> dict[int, list[int]]:
+    """Of each batch that steps were taken in, how many after each part of the way."""
+    found: dict[int, list[int]] = {}
+    for name in names:
+        if name:
+            found.setdefault(int(name[1]), []).append(int(name[2]))
+    return found
+
+
+def _read_steps(directory: RunDirectory, batch: int, taken: Sequence[int]) -> StageProgress:
+    """The parts of the way on record."""
+    values: list[float] = []
+    done, recorded = 0, datetime.fromtimestamp(0, UTC)
+    for number in sorted(taken):
+        name = f"batch-{batch}-{STEPS}-{number}.arrays"
+        file = os.path.join(directory.path, name)
+        with storage_errors(file, "reading"):
+            arrays = read_arrays(file, directory.seal_of(name))
+            if arrays is None or arrays.get("value", np.zeros(0)).shape != (1,):
+                break
+            recorded = datetime.fromtimestamp(file_status(directory.path, name).st_mtime, UTC)
+        values.append(float(arrays["value"][0]))
+        done = number
+    value, lowest = (values[-1], min(values)) if values else (None, None)
+    return StageProgress(batch, STEPS, done, value, lowest, recorded)
 
 
 def _read_stage(directory: RunDirectory, name: str, batch: int, stage: str) -> StageProgress:

@@ -126,7 +126,9 @@ class RunDirectory:
         directory.
         """
         return not any(
-            name.endswith((".log", ".zarr")) for _, folders, files in os.walk(self.path) for name in (*folders, *files)
+            name.endswith((".log", ".zarr")) or "-steps-" in name
+            for _, folders, files in os.walk(self.path)
+            for name in (*folders, *files)
         )
 
     def finish(self, history: list[dict[str, Any]]) -> None:

@@ -21,7 +21,7 @@ from protodask.data.format.summary import Summary
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
 from protodask.errors import InputError
 from protodask.prototypes.candidates import STANDARDIZED, check_classes, draw, sampling
-from protodask.prototypes.config import JUDGED_BY, FitConfig, stage_row_bytes, stage_sizes
+from protodask.prototypes.config import FitConfig, stage_row_bytes, staged_rows
 from protodask.prototypes.forms import Forms, learn_forms
 from protodask.prototypes.history import (
     BatchDone,
@@ -46,7 +46,7 @@ from protodask.prototypes.objective import (
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
 from protodask.prototypes.solver import (
-    OF_A_STAGE,
+    AFTER_STEPS,
     TO_THE_END,
     Function,
     Iteration,
@@ -54,7 +54,8 @@ from protodask.prototypes.solver import (
     solve,
     solver_scale,
 )
-from protodask.prototypes.staging import stages
+from protodask.prototypes.staging import take_stage
+from protodask.prototypes.steps import Steps, stepping_start
 from protodask.prototypes.working_set import WorkingSet
 
 Floats = NDArray[np.float64]
@@ -123,7 +124,7 @@ class RunLog(Protocol):
     """Remembers what was computed before an interruption."""
 
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
-        """`function`, for one stage of the training of one round: a precision, or a part of the rows."""
+        """`function`, for one stage of the training of one round: a precision."""
         ...
 
     def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -272,7 +273,7 @@ class Training:
             for callback in self.callbacks:
                 callback(event)
 
-        start, kept, begun = self._train_in_stages(source, problem, number, model.n_batches > 0, report)
+        start, kept, begun = self._take_steps(source, problem, number, model.n_batches > 0, report)
         problem, used = problem.part(kept), drawn.part(kept)
         solution = self._minimize(source, problem, number, partial(report, problem), start)
         if solution.status not in ("converged", "stationary", "held out"):
@@ -292,7 +293,7 @@ class Training:
         record = _record(number, solution, batches, drawn, values, time.perf_counter() - began)
         return batches, replace(record, stages=begun)
 
-    def _train_in_stages(
+    def _take_steps(
         self,
         source: Source,
         problem: RoundProblem,
@@ -300,44 +301,35 @@ class Training:
         scored: bool,
         report: Callable[..., None],
     ) -> tuple[Floats | None, NDArray[np.bool_], tuple[StageRecord, ...]]:
-        """Where parts of the rows lead, None if there are none worth the while, which candidates are of use there (J,),
-        and how it went on each.
+        """Where small steps lead, None if rows are too few for them, which candidates are of use there (J,), and how it
+        went.
         """
-        config, found = self.config, list[StageRecord]()
-        kept = np.ones(problem.n_candidates, dtype=np.bool_)
-        if not (config.progressive and problem.held_out_weight):
-            return None, kept, ()
-        sizes = stage_sizes(
+        config, every = self.config, np.arange(problem.n_features)
+        nothing = None, np.ones(problem.n_candidates, dtype=np.bool_), ()
+        size = staged_rows(
             source.layout.n_rows,
-            problem.n_candidates,
             stage_row_bytes(problem.n_features, len(self.data.classes) if scored else 0, problem.precision),
         )
-        every = np.arange(problem.n_features)
+        if not (config.progressive and problem.held_out_weight and size):
+            return nothing
         side = row_side(every, problem.standardization, self._forms.columns, problem.precision)
-        theta = starting_point(problem)
-        for stage in stages(self.engine, source, problem, config.seed, sizes, side, scored):
-            rows, own = stage.source.layout.n_rows, stage.problem.part(kept)
-            scale = solver_scale(own.n_features, own.n_candidates, own.n_batches)
-            objective = self._objective(stage.source, own, number, f"rows-{rows}", warm=bool(found))
-            solution = solve(
-                objective,
-                theta,
-                scale,
-                config.tolerance,
-                config.max_iterations,
-                partial(report, own, rows=rows),
-                OF_A_STAGE,
-            )
-            self.engine.forget(stage.source)
-            theta = solution.theta
-            ended = solution.status != "iteration limit"
-            if ended and config.leave_one_out and rows >= JUDGED_BY * problem.n_candidates:
-                useful = of_use(own, theta)
-                kept[np.flatnonzero(kept)[~useful]] = False
-                theta = np.concatenate([theta[: own.n_feature_weights], theta[own.n_feature_weights :][useful]])
-            left = int(np.count_nonzero(kept))
-            found.append(StageRecord(rows, solution.iterations, solution.evaluations, left))
-        return (theta if found else None), kept, tuple(found)
+        stage = take_stage(self.engine, source, problem, config.seed, size, side, scored)
+        if stage is None:
+            return nothing
+        steps = Steps(self.engine.nearby(), stage, *self._penalties, config.seed)
+        stepped = steps.take(
+            stepping_start(problem),
+            (lambda name, make: make()) if self.log is None else partial(self.log.arrays, number),
+            partial(report, stage.problem, rows=stage.rows),
+        )
+        left = int(np.count_nonzero(stepped.kept))
+        return stepped.theta, stepped.kept, (StageRecord(stage.rows, stepped.steps, stepped.steps, left),)
+
+    @property
+    def _penalties(self) -> tuple[Penalty, Penalty]:
+        """On feature weights and on candidates' weights."""
+        config = self.config
+        return Penalty(config.lambda_v, config.alpha_v), Penalty(config.lambda_w, config.alpha_w)
 
     def _minimize(
         self,
@@ -351,7 +343,7 @@ class Training:
         scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
         tolerance, most = self.config.tolerance, self.config.max_iterations
         objective = self._objective(source, problem, number, warm=start is not None)
-        patience = TO_THE_END if start is None else OF_A_STAGE
+        patience = TO_THE_END if start is None else AFTER_STEPS
         start = starting_point(problem) if start is None else start
         none = without_prototypes(problem)
         nothing = objective(none) if problem.held_out_weight else None
@@ -379,23 +371,19 @@ class Training:
             return solution
         return replace(solution, theta=none, status="held out", **nothing._asdict())
 
-    def _objective(
-        self, source: Source, problem: RoundProblem, number: int, stage: str | None = None, warm: bool = False
-    ) -> Function:
+    def _objective(self, source: Source, problem: RoundProblem, number: int, warm: bool = False) -> Function:
         """What a round minimises on a source; `warm` where it begins near the end, with candidates that do no work."""
-        config = self.config
         objective = Objective(
             self.engine,
             source,
             problem,
             self.engine.share(problem),
-            Penalty(config.lambda_v, config.alpha_v),
-            Penalty(config.lambda_w, config.alpha_w),
+            *self._penalties,
         )
         log = self.log
 
         def recorded(function: Function) -> Function:
-            return function if log is None else log.recorded(number, stage or problem.precision, function)
+            return function if log is None else log.recorded(number, problem.precision, function)
 
         if not problem.held_out_weight:
             return recorded(objective)
@@ -453,14 +441,6 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
         other_names=data.other_names,
         precision=config.kernel_precision,
     )
-
-
-def of_use(problem: RoundProblem, theta: Floats) -> NDArray[np.bool_]:
-    """Candidates that have a weight (J,), or all of a batch in which none has."""
-    useful = problem.split(theta)[1] > 0
-    for places in problem.places:
-        useful[places] |= not useful[places].any()
-    return useful
 
 
 def without_prototypes(problem: RoundProblem) -> Floats:

@@ -31,10 +31,12 @@ class WorkingSet:
     def __init__(
         self, objective: Objective, recorded: Callable[[Function], Function], awake: int | None = None
     ) -> None:
+        """Where the first evaluation is without prototypes and `awake` is given, nobody is looked at in it."""
         n_candidates = objective.problem.n_candidates
         self._gradient = np.zeros(n_candidates)
         self._asleep = np.zeros(n_candidates, dtype=np.bool_)
         self._awake, self._evaluations = AWAKE if awake is None else awake, 0
+        self._begins_with_nothing = awake is not None
         self._evaluate = recorded(lambda theta: objective(theta, self._asleep))
 
     def __call__(self, theta: Floats) -> Evaluation:
@@ -42,6 +44,8 @@ class WorkingSet:
         looks = self._evaluations < self._awake or self._evaluations % LOOK_AGAIN == 0
         useless = (theta[by_candidate] == 0) & (self._gradient > 0)
         self._asleep = np.zeros_like(useless) if looks else useless
+        if self._begins_with_nothing and self._evaluations == 0:
+            self._asleep = theta[by_candidate] == 0
         self._evaluations += 1
         found = self._evaluate(theta)
         self._gradient = np.where(self._asleep, self._gradient, found.gradient[by_candidate])

@@ -150,6 +150,9 @@ class RecordingScheduler:
 
     def forget(self, key: str) -> None: ...
 
+    def nearby(self) -> "RecordingScheduler":
+        return self
+
     def close(self) -> None: ...
 
 

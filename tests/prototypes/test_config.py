@@ -95,7 +95,7 @@ def test_for_rows__chooses_what_was_left_open_and_nothing_else(
 ) -> None:
     config = FitConfig(n_candidates=candidates, n_draws=draws, precision=precision, seed=7)
     chosen = config.for_rows(rows)
-    assert chosen.n_candidates == candidates or (candidates == 0 and 500 <= chosen.n_candidates <= 2000)
+    assert chosen.n_candidates == candidates or (candidates == 0 and 500 <= chosen.n_candidates <= 8000)
     assert chosen.n_draws == draws or (draws == 0 and 1 <= chosen.n_draws <= 5)
     if precision == "auto":
         assert chosen.precision == ("float64" if rows <= 500 else "float32")
@@ -103,9 +103,9 @@ def test_for_rows__chooses_what_was_left_open_and_nothing_else(
     assert replace(chosen, n_candidates=candidates, n_draws=draws, precision=precision) == config
     assert chosen.for_rows(5) == chosen.for_rows(10**9) == chosen, "what is chosen stays"
     # The work of an evaluation grows with the rows, and no faster than they do beyond the largest number of candidates.
-    if candidates == draws == 0 and rows >= 100_000:
+    if candidates == draws == 0 and rows >= 200_000:
         assert chosen.n_draws == 1
-        assert chosen.n_candidates == 2000
+        assert rows * chosen.n_candidates <= max(8 * 10**9, 2000 * rows)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,14 @@ def test_for_rows__chooses_what_was_left_open_and_nothing_else(
         (2000, (500, 5)),
         (2001, (894, 2)),
         (8100, (1800, 2)),
+        (12_287, (2000, 2)),
         (14_400, (2000, 2)),
-        (20_000, (2000, 2)),
-        (20_001, (2000, 1)),
-        (50_000, (2000, 1)),
-        (10**6, (2000, 1)),
+        (40_000, (2800, 2)),
+        (50_000, (3130, 1)),
+        (160_000, (5600, 1)),
+        (10**6, (8000, 1)),
+        (2 * 10**6, (4000, 1)),
+        (10**7, (2000, 1)),
     ],
 )
 def test_for_rows__fewer_draws_and_more_candidates_of_more_rows(rows: int, expected: tuple[int, int]) -> None:
@@ -130,3 +133,9 @@ def test_for_rows__fewer_draws_and_more_candidates_of_more_rows(rows: int, expec
 def test_as_dict__says_that_one_is_left_out_where_it_is() -> None:
     assert FitConfig().as_dict()["leave_one_out"] is True
     assert "leave_one_out" not in FitConfig.of("source").as_dict(), "so that runs that were begun before go on"
+
+
+def test_for_rows__without_steps_many_rows_are_worth_fewer_candidates_and_draws() -> None:
+    for without in ({"progressive": False}, {"hold_out": 0.0}):
+        chosen = FitConfig(**without).for_rows(40_000)
+        assert (chosen.n_candidates, chosen.n_draws) == (2000, 1)

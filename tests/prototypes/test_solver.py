@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protodask.engine import Engine
-from protodask.prototypes import solver as solver_module
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.kernel import Standardization
@@ -211,27 +210,27 @@ def test_solve__of_held_out_rows_that_lose_ever_less_ends_as_it_would(objective:
     assert np.isnan(plain.held_out)
 
 
-def test_solve__does_not_go_on_for_gains_of_next_to_nothing(
-    objective: Objective, monkeypatch: pytest.MonkeyPatch
-) -> None:
+PATIENT = Patience(first=9)
+"""With 20 the function has no further to go."""
+
+
+def test_solve__does_not_go_on_for_gains_of_next_to_nothing(objective: Objective) -> None:
     states: list[Iteration] = []
-    monkeypatch.setattr(solver_module, "FIRST_PATIENCE", 9)  # with 20 this function has no further to go
-    found = run(judged(objective, lambda step: 1 - 1e-5 * step, []), 0.0, on_iteration=states.append)
+    lossy = judged(objective, lambda step: 1 - 1e-5 * step, [])
+    found = run(lossy, 0.0, on_iteration=states.append, patience=PATIENT)
     assert (found.status, found.iterations) == ("held out", 1 + 9)
     assert found.theta.tobytes() == states[-1].theta.tobytes(), "the last is still the best"
 
 
-def test_solve__has_learnt_nothing_before_held_out_rows_lose_less_than_without_prototypes(
-    objective: Objective, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_solve__has_learnt_nothing_before_held_out_rows_lose_less_than_without_prototypes(objective: Objective) -> None:
     """A start that is worse than no prototypes is soon left, and that is not what there is to learn."""
-    monkeypatch.setattr(solver_module, "FIRST_PATIENCE", 9)
 
     def losing() -> Function:
         return judged(objective, lambda step: 2.0 if step < 2 else 1.0, [])
 
-    assert run(losing(), 0.0, baseline=1.0).iterations == 2 + 9
-    assert run(losing(), 0.0, baseline=1.5).iterations == run(losing(), 0.0).iterations == 2 + 4
+    assert run(losing(), 0.0, baseline=1.0, patience=PATIENT).iterations == 2 + 9
+    assert run(losing(), 0.0, baseline=1.5, patience=PATIENT).iterations == 2 + 4
+    assert run(losing(), 0.0, patience=PATIENT).iterations == 2 + 4
 
 
 def test_projected_norm__is_zero_exactly_at_a_kkt_point() -> None:
@@ -273,3 +272,13 @@ def test_training__that_converges_does_not_warn(
         ).run()
     assert history[0].status in ("converged", "stationary")
     assert history[0].gradient_norm < 1e-2
+
+
+def test_solve__from_where_nothing_is_gained_stays_there_if_it_may(objective: Objective) -> None:
+    """Small steps may have led to where rows held out lose least already."""
+    rising = judged(objective, lambda step: 0.5 + 0.01 * step, [])
+    found = run(rising, 0.0, patience=Patience(least=3, most=3, first=3, from_start=True))
+    np.testing.assert_allclose(found.theta, starting_theta())
+    assert (found.status, found.held_out, found.iterations) == ("held out", 0.5, 3)
+    left = run(judged(objective, lambda step: 0.5 + 0.01 * step, []), 0.0, patience=Patience(least=3, most=3, first=3))
+    assert left.held_out > 0.5

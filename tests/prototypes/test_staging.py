@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,31 @@ from numpy.typing import NDArray
 from protodask import PrototypeSetClassifier
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.data.tables.ingest import ingest_arrays
-from protodask.engine import Engine, Layout, Source, array_source, thread_engine
+from protodask.engine import Engine, Layout, Source, array_source, open_engine, thread_engine
+from protodask.engine.together import Company
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import config as config_module
+from protodask.prototypes import staging as staging_module
+from protodask.prototypes import steps as steps_module
 from protodask.prototypes.candidates import HELD_OUT, priority
-from protodask.prototypes.config import MOST_STAGED_BYTES, stage_row_bytes, stage_sizes
+from protodask.prototypes.config import MOST_STAGED_BYTES, stage_row_bytes, staged_rows
 from protodask.prototypes.convergence import ConvergenceWarning
+from protodask.prototypes.draws import Fitting
 from protodask.prototypes.footprint import Shape, shape_of
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, FitEvent, IterationDone
-from protodask.prototypes.kernel import Standardization, row_side
+from protodask.prototypes.kernel import Standardization, exponential, row_side
 from protodask.prototypes.likelihood import Candidates
-from protodask.prototypes.objective import Objective, Penalty, RoundProblem, make_problem, starting_point
+from protodask.prototypes.objective import LIKELIHOOD, Penalty, RoundProblem, make_problem, starting_point
+from protodask.prototypes.planning import plan_shape, stepped_rows
 from protodask.prototypes.run_progress import read_progress
+from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.staging import first_rows, stages
+from protodask.prototypes.solver import Iteration
+from protodask.prototypes.staging import Stage, first_rows, take_stage
+from protodask.prototypes.steps import Steps, stepping_start, worth_keeping
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import Training, TrainingData, of_use
+from protodask.prototypes.training import Training, TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]
@@ -44,8 +52,11 @@ ROWS = 1500
 
 
 @pytest.fixture(autouse=True)
-def _small_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_module, "FIRST_STAGE", 100)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_module, "STEPPED_ROWS", 300)
+    monkeypatch.setattr(steps_module, "FEWEST_STEPS", 40)
+    monkeypatch.setattr(staging_module, "STAGE_BLOCK_ROWS", 64)
+    monkeypatch.setattr(staging_module, "MOST_JUDGED", 100)
 
 
 def trained(
@@ -55,20 +66,18 @@ def trained(
     return Training(part, config, engine, MemoryScores(), **others).run()
 
 
-def test_stage_sizes__grow_as_long_as_it_pays() -> None:
-    assert stage_sizes(199, 10) == []
-    assert stage_sizes(200, 10) == [100]
-    assert stage_sizes(10_000, 10) == [100, 300, 900, 2700]
-    assert stage_sizes(10_000, 100) == [400, 1200, 3600]
-    wide = stage_row_bytes(500_000, 2, "float64")
-    assert stage_sizes(10_000, 10, wide) == []
+def test_staged_rows__are_all_that_memory_allows() -> None:
+    assert staged_rows(299) == 0
+    assert staged_rows(300) == 300
+    assert staged_rows(10_000, 10) == 10_000
+    assert staged_rows(10_000, stage_row_bytes(500_000, 2, "float64")) == 0, "a few wide rows are no sample"
     row_bytes = stage_row_bytes(40, 3, "float32")
-    assert all(size * row_bytes <= MOST_STAGED_BYTES for size in stage_sizes(10**8, 10, row_bytes))
+    assert staged_rows(10**8, row_bytes) == MOST_STAGED_BYTES // row_bytes
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("forms", [1, 20, 60])
-def test_plans__allow_for_the_longest_stages_of_fewer_forms(forms: int, precision: Precision) -> None:
+def test_plans__allow_for_stages_of_fewer_forms(forms: int, precision: Precision) -> None:
     planned = Shape(
         class_rows=(5 * 10**6, 5 * 10**6),
         n_features=60,
@@ -84,7 +93,7 @@ def test_plans__allow_for_the_longest_stages_of_fewer_forms(forms: int, precisio
         stored_features=forms,
     )
     row_bytes = stage_row_bytes(forms, 0, precision)
-    assert max(stage_sizes(10**7, 1000, row_bytes)) * row_bytes <= planned.staged_bytes
+    assert staged_rows(10**7, row_bytes) * row_bytes <= planned.staged_bytes
     assert replace(planned, progressive=False).staged_bytes == 0
 
 
@@ -99,25 +108,40 @@ def test_plans__allow_for_the_memory_that_stages_take(
     config = FitConfig(n_candidates=100, n_draws=1, feature_forms="plain", precision="float32", max_iterations=1)
     peaks: list[tuple[int, int]] = []
 
-    def measured(*given: Any) -> Iterator[Any]:
+    def measured(*given: Any) -> Stage | None:
         tracemalloc.start()
         try:
-            found = list(stages(*given))
-            peaks.append((tracemalloc.get_traced_memory()[1], found[-1].source.layout.n_rows))
+            found = take_stage(*given)
+            assert found is not None
+            peaks.append((tracemalloc.get_traced_memory()[1], found.rows))
         finally:
             tracemalloc.stop()
-        return iter(found)
+        return found
 
-    monkeypatch.setattr("protodask.prototypes.training.stages", measured)
+    monkeypatch.setattr("protodask.prototypes.training.take_stage", measured)
     with thread_engine(1) as engine, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit(data, config, engine=engine)
     ((peak, staged),) = peaks
-    assert staged > rows / 4
+    assert staged == rows
     assert peak <= shape_of(data, config).taking_bytes + 2**20
 
 
-def test_records__say_whether_it_begins_on_parts() -> None:
+def test_plans__count_steps_apart_from_evaluations_of_all_rows(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    features = random.normal(size=(4000, 3))
+    data = ingest_arrays(features, features[:, 0] > 0, tmp_path / "data", block_rows=1024)
+    with thread_engine(1) as engine:
+        shape, processes = shape_of(data, CONFIG), engine.scheduler.processes()
+        assert stepped_rows(shape) == 500 * 1024, "steps are as many as they have to be"
+        assert stepped_rows(replace(shape, layout=Layout(200_000, 1024))) == 5 * 200_000
+        assert plan_shape(shape, processes).evaluations == 10
+        without = replace(shape, progressive=False)
+        assert stepped_rows(without) == 0
+        assert plan_shape(without, processes).evaluations == 50
+
+
+def test_records__say_whether_it_begins_with_steps() -> None:
     assert CONFIG.as_dict()["progressive"] is True
     assert "progressive" not in replace(CONFIG, progressive=False).as_dict()
     assert "progressive" not in FitConfig.of("source").as_dict()
@@ -163,7 +187,7 @@ def naive_value(
                 q[problem.candidates.classes[j]] += weights[j] * np.exp(-(difference @ difference) / 2)
         label = arrays[TARGET.name][row]
         loss = -np.log(q[label] / q.sum())
-        if row not in left_out:
+        if row not in left_out and arrays[WEIGHT.name][row] > 0:
             value += arrays[WEIGHT.name][row] * problem.marginals[label] / total[label] * loss
         lost += arrays[HELD_OUT][row] * loss
         held_weight += arrays[HELD_OUT][row]
@@ -187,41 +211,50 @@ def test_stages__minimise_the_formula_of_their_rows(
         seen.append(problem)
         return None, np.ones(problem.n_candidates, dtype=np.bool_), ()
 
-    monkeypatch.setattr(Training, "_train_in_stages", noted)
+    monkeypatch.setattr(Training, "_take_steps", noted)
     Training(part, config, engine, MemoryScores()).run()
     (problem,) = seen
     random = np.random.default_rng(0)
     theta = starting_point(problem) * random.uniform(0.2, 2.0, problem.n_feature_weights + problem.n_candidates)
     side = row_side(np.arange(problem.n_features), problem.standardization, np.arange(problem.n_features), "float64")
-    for stage in stages(engine, part.source, problem, 3, [100, 300], side):
-        rows = first_rows(engine, part.source, 3, stage.source.layout.n_rows)
-        nothing = Penalty(0.0, 0.5)
-        found = Objective(engine, stage.source, stage.problem, engine.share(stage.problem), nothing, nothing)(theta)
-        value, held_out = naive_value(problem, part.source, *problem.split(theta), rows)
+    for size in (100, 400, ROWS):
+        rows = first_rows(engine, part.source, 3, size)
+        stage = take_stage(engine, part.source, problem, 3, size, side)
+        assert stage is not None
+        assert stage.rows == len(rows)
+        found = engine.reduce(stage.trained, LIKELIHOOD, stage.problem, theta, None)
+        judged = engine.reduce(stage.judged, LIKELIHOOD, stage.judging, theta, None)
+        value, _ = naive_value(problem, part.source, *problem.split(theta), rows)
         assert found.value == pytest.approx(value, rel=1e-10)
-        assert found.held_out == pytest.approx(held_out, rel=1e-10)
+        held = np.concatenate([part.source.read(number)[HELD_OUT] for number in range(part.source.layout.n_blocks)])
+        first = rows[held[rows] > 0][:100]
+        _, held_out = naive_value(problem, part.source, *problem.split(theta), first)
+        assert judged.value == 0.0
+        assert judged.held_out / stage.problem.held_out_weight == pytest.approx(held_out, rel=1e-10)
+        assert stage.judged.layout.n_rows == len(first)
 
 
 @pytest.mark.parametrize("settings", [{}, {"n_batches": 2, "feature_weights": "shared", "feature_forms": "plain"}])
-def test_training__says_on_which_parts_it_began(
+def test_training__says_how_many_steps_it_began_with(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, settings: dict[str, Any]
 ) -> None:
     data, events = training_data(make_rows(ROWS, 2)), list[FitEvent]()
     _, history = trained(engine, data, replace(CONFIG, **settings), callbacks=[events.append])
     for record in history:
-        assert [stage.rows for stage in record.stages] == [100, 300]
-        left = [stage.candidates for stage in record.stages]
-        assert left[0] == len(record.candidates), "a hundred rows do not tell of twenty candidates"
-        assert record.prototypes <= (left[1] or 0) < len(record.candidates)
+        (stage,) = record.stages
+        assert stage.rows == ROWS
+        assert 0 < stage.iterations == stage.evaluations <= 6 * ROWS // 128
+        assert record.prototypes <= (stage.candidates or 0) <= len(record.candidates)
         told = [event for event in events if isinstance(event, IterationDone) and event.batch == record.batch]
-        for stage in record.stages:
-            assert sum(event.rows == stage.rows for event in told) == stage.iterations
+        parts = [event.iteration for event in told if event.rows == ROWS]
+        assert parts == sorted(set(parts))
+        assert parts[-1] == stage.iterations
         assert sum(event.rows is None for event in told) == record.iterations == len(record.values)
     _, plain = trained(engine, data, replace(CONFIG, progressive=False, **settings))
     assert all(record.stages == () for record in plain)
 
 
-def test_training__in_stages_has_the_same_bits_however_rows_are_read(
+def test_training__in_steps_has_the_same_bits_however_rows_are_read(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, tmp_path: Path
 ) -> None:
     arrays = make_rows(ROWS, 2)
@@ -232,32 +265,86 @@ def test_training__in_stages_has_the_same_bits_however_rows_are_read(
     # Those of a dataset are the same again, wherever it is stopped.
     data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d", dtype="float64", block_rows=64)
     whole = fit(data, CONFIG, engine=engine).model
-    stops: list[int | None] = []
+    stops: list[tuple[int | None, int]] = []
 
     def interrupt(event: FitEvent) -> None:
-        if isinstance(event, IterationDone) and event.iteration == 3 and event.rows not in stops:
-            stops.append(event.rows)
+        if isinstance(event, IterationDone) and (event.rows, event.iteration) not in stops and len(stops) < 4:
+            stops.append((event.rows, event.iteration))
             raise KeyboardInterrupt
 
-    for _ in range(3):
+    for _ in range(4):
         with pytest.raises(KeyboardInterrupt):
             fit(data, CONFIG, tmp_path / "run", engine, callbacks=[interrupt])
-    assert stops == [100, 300, None]
+        progress = read_progress(str(tmp_path / "run"))
+        assert (progress.stages[0].stage, progress.stages[0].evaluations) == ("steps", stops[-1][1])
+        assert not RunDirectory.existing(str(tmp_path / "run")).untouched
+    taken = read_arrays_of(tmp_path / "run")
     again = fit(data, CONFIG, tmp_path / "run", engine, callbacks=[interrupt])
     assert_same_bits(again.model, whole)
-    assert [stage.stage for stage in read_progress(str(tmp_path / "run")).stages] == ["rows-100", "rows-300", "float64"]
+    assert {name: read_arrays_of(tmp_path / "run")[name] for name in taken} == taken, "they are taken once"
+    progress = read_progress(str(tmp_path / "run"))
+    assert [stage.stage for stage in progress.stages] == ["steps", "float64"]
     entry = again.model.provenance["fits"][0]
     assert entry["config"]["progressive"] is True
-    assert [stage["rows"] for stage in entry["batches"][0]["stages"]] == [100, 300]
+    assert entry["batches"][0]["stages"][0]["evaluations"] == progress.stages[0].evaluations
+    # One that was damaged is made again.
+    (tmp_path / "run" / min(taken, key=lambda name: int(name[14:-7]))).write_bytes(b"arrs")
+    assert read_progress(str(tmp_path / "run")).stages[0].stage == "float64"
+    assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, whole)
 
 
-def test_stages__without_a_class_are_left_out(engine: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
+@pytest.mark.parametrize("company", ["side by side", "in step"])
+def test_draws__take_their_steps_in_any_company(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, company: Company
+) -> None:
+    """Steps are passes of their own: their rows are not those that others look at."""
+    data, config = training_data(make_rows(ROWS, 2)), replace(CONFIG, n_draws=3, hold_out=0.3)
+    fitting = Fitting(config, engine, lambda draw: MemoryScores())
+    expected, history = fitting.run(data, False, "side by side", 1)
+    assert all(record.stages for record in history)
+    with thread_engine(2, 2**30) as other:
+        found, _ = Fitting(config, other, lambda draw: MemoryScores()).run(data, False, company, 3)
+    assert_same_bits(found, expected)
+
+
+def test_steps__are_taken_by_the_driver_of_a_cluster(
+    engine: Engine, make_rows: MakeRows, assert_same_bits: SameBits, start_cluster: Any, tmp_path: Path
+) -> None:
+    arrays = make_rows(ROWS, 2)
+    data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d", dtype="float64", block_rows=256)
+    with open_engine(str(start_cluster(2).scheduler_address)) as cluster:
+        run = fit(data, CONFIG, engine=cluster)
+    assert run.history[0].stages
+    assert_same_bits(run.model, fit(data, CONFIG, engine=engine).model)
+
+
+def test_steps__let_no_candidate_go_whose_row_is_left_out(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the other rows weigh is made for that: by class they add up to the marginals."""
+    monkeypatch.setattr(steps_module, "LET_GO", 0.5)
+    data, config = training_data(make_rows(ROWS, 2)), replace(CONFIG, n_candidates=200, leave_one_out=False)
+    _, history = trained(engine, data, config)
+    assert history[0].stages[0].candidates == len(history[0].candidates)
+    _, history = trained(engine, data, replace(config, leave_one_out=True))
+    assert (history[0].stages[0].candidates or 0) < len(history[0].candidates)
+
+
+def read_arrays_of(run: Path) -> dict[str, bytes]:
+    """The parts of the way on record."""
+    return {path.name: path.read_bytes() for path in run.glob("*-steps-*.arrays")}
+
+
+def test_steps__are_not_taken_where_a_class_has_no_row_that_counts(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrays = make_rows(ROWS, 2)
     first = np.argsort(priority(CONFIG.seed, 0, np.arange(ROWS)))
     arrays["target"][:] = 0
-    arrays["target"][first[150:210]] = 1  # none among the first hundred
+    arrays["target"][first[450:510]] = 1  # none among the first four hundred
+    monkeypatch.setattr("protodask.prototypes.training.staged_rows", lambda *given: 400)
     _, history = trained(engine, training_data(arrays))
-    assert [stage.rows for stage in history[0].stages] == [300]
+    assert history[0].stages == ()
 
 
 def test_estimator__can_do_without(make_rows: MakeRows) -> None:
@@ -273,26 +360,147 @@ def test_estimator__can_do_without(make_rows: MakeRows) -> None:
     assert [bool(event.record.stages) for event in done] == [True, False]
 
 
-def test_of_use__a_batch_keeps_all_candidates_where_none_has_a_weight() -> None:
-    candidates = Candidates(np.zeros((5, 2)), np.array([0, 0, 1, 1, 1]), np.arange(5))
-    standardization = Standardization(np.zeros(2), np.ones(2))
-    problem = make_problem(candidates, np.ones(5), np.array([10.0, 10.0]), standardization, "float64", (2, 3))
-    theta = np.concatenate([np.ones(4), [0.0, 2.0, 0.0, 0.0, 0.0]])
-    useful = of_use(problem, theta)
-    np.testing.assert_array_equal(useful, [False, True, True, True, True])
-    part = problem.part(useful)
-    assert part.sizes == (1, 3)
-    np.testing.assert_array_equal(part.candidates.rows, [1, 2, 3, 4])
-
-
-def test_stages__are_no_longer_than_the_rows_that_count(
-    engine: Engine, make_rows: MakeRows, training_data: MakeData
-) -> None:
-    """Of which there may be fewer than any stage asks for: none is trained on twice."""
+def test_steps__are_taken_on_the_rows_that_count(engine: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
     arrays = make_rows(ROWS, 2, weights="weight")
     arrays["weight"] = np.where(np.arange(ROWS) % 10 == 0, 1.0, 0.0)
     _, history = trained(engine, training_data(arrays))
-    for record in history:
-        lengths = [stage.rows for stage in record.stages]
-        assert lengths == sorted(set(lengths))
-        assert lengths[-1] <= ROWS / 10
+    assert [stage.rows for record in history for stage in record.stages] == [ROWS // 10]
+
+
+def steps_of(problem: RoundProblem, engine: Engine, arrays: dict[str, NDArray[Any]], seed: int = 0) -> Steps:
+    """A way over rows of which every fourth is held out."""
+    held = np.arange(len(arrays[TARGET.name])) % 4 == 0
+    parts = []
+    for chosen in (~held, held):
+        part = {name: values[chosen] for name, values in arrays.items()}
+        part[WEIGHT.name] = np.where(held[chosen], 0.0, 1.0)
+        part[HELD_OUT] = np.where(held[chosen], 1.0, 0.0)
+        parts.append(array_source(part, 64))
+    nobody = np.full(problem.n_candidates, -1, dtype=np.int64)
+    problem = replace(
+        problem,
+        candidates=replace(problem.candidates, rows=nobody),
+        class_factor=np.full(len(problem.marginals), 1 / np.count_nonzero(~held)),
+        held_out_weight=float(np.count_nonzero(held)),
+    )
+    stage = Stage(parts[0], parts[1], problem, len(held))
+    return Steps(engine, stage, Penalty(1e-3, 0.9), Penalty(1e-4, 0.9), seed)
+
+
+def small_problem(rows: int = 400) -> tuple[RoundProblem, dict[str, NDArray[Any]]]:
+    random = np.random.default_rng(5)
+    features = random.normal(size=(rows, 3))
+    target = (features[:, 0] * features[:, 1] > 0).astype(np.int32)
+    order = np.argsort(target[:30], kind="stable")
+    candidates = Candidates(features[:30][order], target[:30][order].astype(np.int64), np.arange(30)[order])
+    sizes = tuple(np.bincount(candidates.classes).tolist())
+    standardization = Standardization(np.zeros(3), np.ones(3))
+    problem = make_problem(
+        candidates, np.ones(30), np.array([200.0, 200.0]), standardization, "float64", sizes, leave_one_out=True
+    )
+    return problem, {"features": features, TARGET.name: target}
+
+
+def test_steps__are_adams_in_logarithms(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the formula, of the value's differences over rows that no block order decides about."""
+    problem, arrays = small_problem(170)  # 127 rows are trained on, two blocks: a step looks at all of them
+    steps = steps_of(problem, engine, arrays)
+    monkeypatch.setattr(steps_module, "FEWEST_STEPS", 8)
+    monkeypatch.setattr(steps_module, "ROUNDS", 1)
+    assert (steps.of_a_round, steps.most) == (1, 8)
+    start = stepping_start(steps.stage.problem)
+
+    def value(at: NDArray[np.float64]) -> float:
+        theta = np.exp(at)
+        feature_weight, weight = np.split(theta, [problem.n_feature_weights])
+        found = engine.reduce(steps.stage.trained, LIKELIHOOD, steps.stage.problem, theta, None).value
+        return found + steps.feature_penalty.value(feature_weight) + steps.candidate_penalty.value(weight)
+
+    at, first, second = np.log(start), np.zeros_like(start), np.zeros_like(start)
+    seen: list[NDArray[np.float64]] = []
+    for step in range(1, 9):
+        slope = np.array([(value(at + e) - value(at - e)) / 2e-5 for e in 1e-5 * np.eye(len(at))])
+        first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope**2
+        rate = 0.15 * step / 20 * (1 - (step - 1) / 8)
+        at = at - rate * (first / (1 - 0.9**step)) / np.sqrt(second / (1 - 0.99**step))
+        seen.append(np.exp(at))
+    told: list[Iteration] = []
+    steps.take(start, lambda name, make: make(), told.append)
+    assert [state.iteration for state in told] == list(range(1, len(told) + 1))
+    assert [state.value for state in told] == pytest.approx(
+        [value(np.log(theta)) for theta in (start, *seen)][: len(told)], rel=1e-4
+    )
+    for state, expected in zip(told, seen, strict=False):
+        np.testing.assert_allclose(state.theta, expected, rtol=1e-4)
+
+
+def test_steps__come_back_to_where_rows_held_out_lose_least(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, arrays = small_problem()
+    steps, told = steps_of(problem, engine, arrays), list[Iteration]()
+    part = Steps._part
+
+    def losing(self: Steps, state: Any, first: int, last: int) -> Any:
+        lost = [0.6, 0.4, 0.5, 0.45, 0.41, 0.3, 0.2, 0.1][round(8 * last / self.most) - 1]
+        return part(self, state, first, last) | {"held_out": np.array([lost])}
+
+    monkeypatch.setattr(Steps, "_part", losing)
+    found = steps.take(stepping_start(problem), lambda name, make: make(), told.append)
+    best = min(told, key=lambda state: state.held_out)
+    assert found.steps == told[-1].iteration < steps.most, "it ends when nothing is gained"
+    assert [state.held_out for state in told] == [0.6, 0.4, 0.5, 0.45, 0.41]
+    weights = problem.split(best.theta)
+    np.testing.assert_array_equal(found.theta[: problem.n_feature_weights], weights[0].ravel())
+    np.testing.assert_array_equal(found.theta[problem.n_feature_weights :], weights[1][found.kept])
+
+
+def test_steps__look_at_every_row_in_each_round(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, arrays = small_problem(2048)
+    monkeypatch.setattr(steps_module, "FEWEST_STEPS", 1)
+    steps, seen = steps_of(problem, engine, arrays, seed=2), list[list[int]]()
+    reduce = Engine.reduce
+
+    def noted(self: Engine, *given: Any, **named: Any) -> Any:
+        if named["label"] == "step":
+            seen.append(named["blocks"])
+        return reduce(self, *given, **named)
+
+    monkeypatch.setattr(Engine, "reduce", noted)
+    steps.take(stepping_start(problem), lambda name, make: make(), lambda state: None)
+    assert (steps.blocks, steps.of_a_round) == (24, 12)
+    rounds = [seen[first : first + 12] for first in range(0, len(seen), 12)]
+    for blocks in rounds:
+        assert (
+            sorted(number for pair in blocks for number in pair) == list(range(24))[: 2 * len(blocks)]
+            or len(blocks) < 12
+        )
+    assert rounds[0] != rounds[1], "in another order"
+
+
+def test_worth_keeping__lets_those_of_least_weight_go() -> None:
+    candidates = Candidates(np.zeros((6, 2)), np.array([0, 0, 0, 1, 1, 1]), np.arange(6))
+    standardization = Standardization(np.zeros(2), np.ones(2))
+    problem = make_problem(candidates, np.ones(6), np.array([10.0, 10.0]), standardization, "float64", (3, 3))
+    theta = np.concatenate([np.ones(4), [1e-4, 1.0, 3e-4, 1e-9, 1e-9, 2e-9]])
+    np.testing.assert_array_equal(worth_keeping(problem, theta), [False, True, False, True, True, True])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_slopes_next_to_nothing__make_no_denormal_numbers(precision: Precision) -> None:
+    """Products of slopes of the order of 1 / N and of kernel values at their floor took twenty times as long."""
+    floor = 2.0 ** exponential(precision).floor if exponential(precision).function is np.exp2 else None
+    smallest = np.finfo(precision).tiny
+    least = np.exp(exponential(precision).floor) if floor is None else floor
+    assert least * 2.0**-24 > smallest, "a slope a sixteen-millionth of the largest is still in range"
+
+
+def test_gradients__of_weights_next_to_nothing_are_as_precise_as_others(engine: Engine) -> None:
+    """Slopes are of the order of 1 where they meet kernel values: a power of 2 in the weights changes no bit."""
+    problem, arrays = small_problem()
+    problem, source = replace(problem, precision="float32"), array_source(arrays)
+    theta = stepping_start(problem)
+    expected = engine.reduce(source, LIKELIHOOD, problem, theta, None)
+    factor = 2.0**-140  # less than the smallest number of float32
+    small = replace(problem, class_factor=problem.class_factor * factor)
+    found = engine.reduce(source, LIKELIHOOD, small, theta, None)
+    np.testing.assert_array_equal(found.by_candidate, expected.by_candidate * factor)
+    np.testing.assert_allclose(found.by_feature, expected.by_feature * factor, rtol=1e-12)

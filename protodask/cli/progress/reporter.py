@@ -45,6 +45,7 @@ WORDS = {
     "draw": "drawing candidates",
     "take": "reading candidates",
     "evaluate": "evaluating the objective",
+    "step": "taking small steps",
     "score": "scoring the training rows",
     "predict": "predicting",
     "metrics": "evaluating",

@@ -47,7 +47,7 @@ class TrainingSettings:
         int | None,
         _said(
             "Draws of candidates, each trained by itself; the model is their mean.",
-            "5; 2 of more than 2,000 rows; 1 of more than 20,000",
+            "5; 2 of more than 2,000 rows; 1 of more than 48,000",
         ),
     ] = None
     hold_out: Annotated[
@@ -74,7 +74,7 @@ class TrainingSettings:
             "all",
         ),
     ] = None
-    candidates: Annotated[int | None, _said("Rows tried as prototypes.", "by the number of rows, 500 to 2,000")] = None
+    candidates: Annotated[int | None, _said("Rows tried as prototypes.", "by the number of rows, 500 to 8,000")] = None
     max_fraction: Annotated[float | None, _said("Largest share of like rows that may become candidates.", "0.5")] = None
     lambda_w: Annotated[
         float | None, _said("Penalty on the prototype weights; with the recipe source, 1e-08.", "1e-10")
@@ -100,7 +100,7 @@ class TrainingSettings:
     progressive: Annotated[
         bool | None,
         _said(
-            "Begin on parts of the rows where they are many and some held out, or train on all of them from the start.",
+            "Begin with small steps where rows are many and some held out, or look at all of them from the start.",
             "progressive",
             "--progressive/--all-rows",
         ),
