@@ -41,8 +41,11 @@ from protodask.engine.submission import (
     wait_for_worker,
     workers_of,
 )
-from protodask.engine.threads import ThreadScheduler, run_groups
+from protodask.engine.threads import ThreadScheduler, available_threads, run_groups
 from protodask.errors import ClusterError, LostTaskError
+
+NEARBY_THREADS = 2
+"""Of the driver for small passes: each has a tile of the kernel in its memory, which plans allow for."""
 
 SHARE_BYTES = 64 * 2**10
 """Arguments above this many bytes travel once for each worker, not once for each task."""
@@ -255,7 +258,7 @@ class ClusterScheduler:
     def nearby(self) -> ThreadScheduler:
         """Threads of the driver: a small pass takes less time than telling a worker of it."""
         if self._nearby is None:
-            self._nearby = ThreadScheduler()
+            self._nearby = ThreadScheduler(min(available_threads(), NEARBY_THREADS))
         return self._nearby
 
     def close(self) -> None:

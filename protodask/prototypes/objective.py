@@ -18,6 +18,7 @@ knows no solver; one evaluation is one pass over the data.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -227,20 +228,29 @@ class Objective:
     feature_penalty: Penalty
     candidate_penalty: Penalty
 
-    def __call__(self, theta: Floats, asleep: NDArray[np.bool_] | None = None) -> Evaluation:
-        """Value and gradient, without the likelihood's part of it for candidates of weight 0 that are `asleep`."""
-        likelihood = self.engine.reduce(self.source, LIKELIHOOD, self.shared_problem, theta, asleep, label="evaluate")
+    def __call__(
+        self, theta: Floats, asleep: NDArray[np.bool_] | None = None, blocks: Sequence[int] | None = None
+    ) -> Evaluation:
+        """Value and gradient, without the likelihood's part of it for candidates of weight 0 that are `asleep`.
+
+        Of some `blocks` alone, the likelihood is theirs times as many as there are for each.
+        """
+        times = 1.0 if blocks is None else self.source.layout.n_blocks / len(blocks)
+        label = "evaluate" if blocks is None else "step"
+        likelihood = self.engine.reduce(
+            self.source, LIKELIHOOD, self.shared_problem, theta, asleep, label=label, blocks=blocks
+        )
         n_feature_weights = self.problem.n_feature_weights
         feature_weight, candidate_weight = theta[:n_feature_weights], theta[n_feature_weights:]
         value = (
-            likelihood.value
+            times * likelihood.value
             + self.feature_penalty.value(feature_weight)
             + self.candidate_penalty.value(candidate_weight)
         )
         gradient = np.concatenate(
             [
-                likelihood.by_feature.ravel() + self.feature_penalty.gradient(feature_weight),
-                likelihood.by_candidate + self.candidate_penalty.gradient(candidate_weight),
+                times * likelihood.by_feature.ravel() + self.feature_penalty.gradient(feature_weight),
+                times * likelihood.by_candidate + self.candidate_penalty.gradient(candidate_weight),
             ]
         )
         if not self.problem.held_out_weight:

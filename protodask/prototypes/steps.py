@@ -23,16 +23,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.keyed import keyed_draws, stream_key
-from protodask.engine import Engine, one_blas_thread
+from protodask.engine import Engine, Source, one_blas_thread
 from protodask.engine.scheduling import Processes
 from protodask.engine.threads import available_threads
-from protodask.prototypes.objective import LIKELIHOOD, Penalty, RoundProblem, starting_point
+from protodask.prototypes.objective import Objective, Penalty, RoundProblem, starting_point
 from protodask.prototypes.solver import Iteration, projected_norm
 from protodask.prototypes.staging import Stage
 
@@ -128,7 +129,7 @@ class Steps:
         least, best, last_better, done = math.inf, at, 0, 0
         for number in range(1, PARTS + 1):
             first, last = (self.most * part // PARTS for part in (number - 1, number))
-            state = remember(f"steps-{last}", _later(self._part, state, first, last))
+            state = remember(f"steps-{last}", partial(self._part, state, first, last))
             done, held_out = last, float(state["held_out"][0])
             theta = looked_at(state["at"], self.stage.problem)
             report(Iteration(last, last, float(state["value"][0]), float(state["norm"][0]), theta, held_out))
@@ -144,11 +145,16 @@ class Steps:
         kept_theta = np.concatenate([theta[:n_feature_weights], theta[n_feature_weights:][kept]])
         return Stepped(kept_theta, kept, done)
 
+    def _objective(self, source: Source, problem: RoundProblem) -> Objective:
+        shared = self.engine.share(problem)
+        return Objective(self.engine, source, problem, shared, self.feature_penalty, self.candidate_penalty)
+
     def _part(self, state: Mapping[str, NDArray[Any]], first: int, last: int) -> Arrays:
         """Steps from the `first` on, up to the `last` which is not one of them."""
         at, mean, square = (state[name].copy() for name in ("at", "mean", "square"))
         problem = self.stage.problem
-        trained = self.engine.share(replace(problem, held_out_weight=0.0))
+        trained = self._objective(self.stage.trained, replace(problem, held_out_weight=0.0))
+        judged = self._objective(self.stage.judged, self.stage.judging)
         theta = gradient = looked_at(at, problem)
         value, order, known_round = 0.0, np.zeros(0, dtype=np.int64), -1
         for step in range(first, last):
@@ -158,19 +164,8 @@ class Steps:
                 order, known_round = np.argsort(priorities), through
             blocks = np.sort(order[place * STEP_BLOCKS : (place + 1) * STEP_BLOCKS]).tolist()
             theta = looked_at(at, problem)
-            found = self.engine.reduce(
-                self.stage.trained, LIKELIHOOD, trained, theta, None, label="step", blocks=blocks
-            )
-            times = self.blocks / len(blocks)
-            feature_weight, candidate_weight = np.split(theta, [problem.n_feature_weights])
-            value += times * found.value
-            value += self.feature_penalty.value(feature_weight) + self.candidate_penalty.value(candidate_weight)
-            gradient = np.concatenate(
-                [
-                    times * found.by_feature.ravel() + self.feature_penalty.gradient(feature_weight),
-                    times * found.by_candidate + self.candidate_penalty.gradient(candidate_weight),
-                ]
-            )
+            found = trained(theta, blocks=blocks)
+            value, gradient = value + found.value, found.gradient
             slope = theta * gradient
             mean += (1 - KEPT) * (slope - mean)
             square += (1 - KEPT_SQUARES) * (slope * slope - square)
@@ -179,26 +174,14 @@ class Steps:
             mean_now = mean / (1 - KEPT ** (step + 1))
             at -= rate * np.divide(mean_now, size, out=np.zeros_like(at), where=size > 0)
             np.clip(at, -FARTHEST, FARTHEST, out=at)
-        judged = self.engine.reduce(
-            self.stage.judged,
-            LIKELIHOOD,
-            self.engine.share(self.stage.judging),
-            looked_at(at, problem),
-            None,
-            label="evaluate",
-        )
         return {
             "at": at,
             "mean": mean,
             "square": square,
             "norm": np.array([projected_norm(theta, gradient)]),
             "value": np.array([value / (last - first)]),
-            "held_out": np.array([judged.held_out / problem.held_out_weight]),
+            "held_out": np.array([judged(looked_at(at, problem)).held_out]),
         }
-
-
-def _later(function: Callable[..., Arrays], *args: Any) -> Callable[[], Arrays]:
-    return lambda: function(*args)
 
 
 def stepping_threads(processes: Processes) -> int:
