@@ -36,6 +36,9 @@ RENAME_SWAP = 2
 CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EPERM)
 """What systems and file systems say that do not know the exchange of two names."""
 
+TORN = re.compile(r".+\.[0-9a-f]{32}\.partial")
+"""Name under which Zarr writes a file of a store before it bears its own: a killed process leaves it."""
+
 FULL_FLUSH: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 """Of macOS's fcntl; elsewhere fsync does all of it."""
 
@@ -157,7 +160,8 @@ def delete(place: str) -> None:
 def make_durable(place: str) -> None:
     """Have the system write a file, or everything below a folder, to the disk.
 
-    A late writer may rename a file between the look at its folder and the one at itself: a second walk finds it under
+    What a killed process had not finished writing there is removed: its work was done again under another name. A late
+    writer may rename a file between the look at its folder and the one at itself: a second walk finds it under
     its new name.
     """
     if not os.path.isdir(place):
@@ -171,8 +175,12 @@ def _flush_below(place: str) -> bool:
     complete = True
     for folder, _, files in os.walk(place):
         for name in files:
+            path = os.path.join(folder, name)
             try:
-                flush(os.path.join(folder, name))
+                if TORN.fullmatch(name):
+                    os.unlink(path)
+                else:
+                    flush(path)
             except FileNotFoundError:
                 complete = False
         flush(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 from support.errors import refused
 
 from protodask.data.places import local_files as local_files_module
@@ -236,6 +239,24 @@ def test_make_durable__finds_what_a_late_writer_renames_meanwhile(
     make_durable(str(tmp_path / "d"))
     assert {"0", "1", ".", ".."} <= set(flushed)
     assert flushed.index("1") < len(flushed) - 1 - flushed[::-1].index("."), "the name follows the content"
+
+
+def test_published__has_no_file_that_a_killed_process_had_not_finished_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "d.zarr"
+
+    def leave_behind(source: Path, target: Path) -> None:
+        shutil.copy(source, target)
+
+    with published(str(place), False) as aside:
+        write_group(aside, {"format": "some"})
+        with monkeypatch.context() as patches:
+            patches.setattr(Path, "replace", leave_behind)
+            zarr.create_array(aside, name="a", data=np.arange(3))
+        assert [path for path in Path(aside).rglob("*") if path.name.endswith(".partial")], "as Zarr writes today"
+    assert [path for path in place.rglob("*") if path.name.endswith(".partial")] == []
+    assert zarr.open_group(place, mode="r")["a"][:].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("answer", [None, errno.ENOTSUP, errno.EIO])
