@@ -47,8 +47,8 @@ class FeatureMatch(NamedTuple):
     weight: float
     """Feature weight `v_d`, by standardised units."""
     similarity: float
-    """`exp(-1/2 (v_d (z_d(x) - z_d(s)))^2)`, `z_d` standardised or normal score; the product over the features
-    is the prototype's similarity."""
+    """`exp(-1/2 (v_d (z_d(x) - z_d(s)))^2)`, `z_d` standardised, normal score or level; the product over the
+    features is the prototype's similarity."""
 
 
 @dataclass(frozen=True)

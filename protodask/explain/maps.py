@@ -42,7 +42,8 @@ class BatchMap:
     shown: Batch
     """The batch itself."""
     center: Floats
-    """Weighted mean of the prototypes as the batch measures them (D,), raw but for normal scores: the map's origin."""
+    """Weighted mean of the prototypes as the batch measures them (D,), raw but for normal scores and levels: the origin
+    of the map."""
     scaling: Floats
     """`v_d / scale_d` (D,)."""
     axes: Floats

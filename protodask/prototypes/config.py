@@ -67,8 +67,8 @@ class FitConfig:
     """By all prototypes of a round, which is one batch then, or by each "class" its own: a batch for each class. With
     "both", draws take turns, the first by class: on most tables the mean of such draws is ahead of either."""
     feature_forms: FeatureForms = "all"
-    """Numbers enter as they are ("plain"), as normal scores ("scores"), in "both" forms, or in "all", with differences
-    of those that go together: see the module `forms`."""
+    """Numbers enter as they are ("plain"), as normal scores ("scores"), in "both" forms, or in "all", with levels that
+    rise where classes change, and differences of those that go together: see the module `forms`."""
     n_candidates: int = 0
     """`M`: rows tried as prototypes in a round of a draw; 0 for 500 up to 2,000 rows, then 20 times the root of
     their number up to 2,000. Of 12,288 rows or more it is 14 times the root from 2,000 up to 8,000, beyond a million

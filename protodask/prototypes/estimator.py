@@ -79,8 +79,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         draws take turns, the first by class.
     feature_forms
         Whether features enter as they are ("plain"), as their normal scores ("scores"), which heavy tails and lumps do
-        not harm, in "both" forms, so that the feature weights choose, or in "all": with the differences of up to twenty
-        pairs of columns that go together, such as lengths, where what one has beyond the other tells classes apart.
+        not harm, in "both" forms, so that the feature weights choose, or in "all": with their levels, which
+        rise at thresholds where classes change and nowhere else, and with the differences of up to twenty pairs of
+        columns that go together, such as lengths, where what one has beyond the other tells classes apart.
     hold_out
         Share of the rows of each class that a draw does not train on: of its iterates that one is kept at which they
         lose least. 0 ends a round at its optimum.

@@ -251,7 +251,7 @@ def tile_bytes(shape: Shape) -> int:
     fewest, most = candidates + width, shape.most_columns + LANES + panels * width + of_others
     longest = _longest_tile(shape.longest_block, fewest)
     entries = max(longest * fewest, _longest_tile(shape.longest_block, most) * most)
-    # Beside the tile: standardised rows that batches share, in either precision, and normal scores.
+    # Beside the tile: standardised rows that batches share, in either precision, normal scores and levels.
     by_feature = (6 + 2 * (shape.round_batches > 1) + (shape.feature_forms != "plain")) * (features + 2)
     by_class = 5 * classes + panels + 10
     return DOUBLE * int(entries + longest * (by_feature + by_class))
@@ -277,8 +277,8 @@ def row_array_bytes(shape: Shape) -> int:
     by_row = shape.block_rows * max(drawing, evaluating, scoring)
     slab = min(shape.block_rows, SLAB_ROWS) if shape.unweighted else 0
     summarising = DOUBLE * SUMMARY_ARRAYS * slab * shape.n_features
-    # Each block's scoring makes the operands of its batch anew, or of all batches where those share normal scores.
-    # Each draw scores with its own.
+    # Each block's scoring makes the operands of its batch anew, or of all batches where those share normal scores and
+    # levels. Each draw scores with its own.
     made = 1 if shape.feature_forms == "plain" else -(-shape.n_batches // shape.n_draws)
     return max(summarising, by_row + (made * operand_bytes(shape) if shape.scored else 0))
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.introspect import opt_func_info
@@ -36,26 +36,48 @@ FARTHEST = 1e12
 """Standard deviations from the mean at which a feature is cut off."""
 
 
+class Line(NamedTuple):
+    """What the values of a feature are turned into: linear between knots, constant beyond them (Q,)."""
+
+    values: Floats
+    """Ascending."""
+    scores: Floats
+    is_level: bool = False
+    """Whether these are levels; else they are normal scores."""
+
+
 @dataclass(frozen=True)
 class Knots:
-    """Normal scores of features, linear between knots and constant beyond them (D, Q).
+    """Normal scores and levels of features, linear between knots and constant beyond them (D, Q).
 
     A feature of fewer knots repeats its last one; of one that is as it is, all are NaN.
     """
 
     values: Floats
     scores: Floats
+    levels: NDArray[np.bool_] | None = None
+    """Which are levels (D,); None where none are."""
 
     @classmethod
-    def of(cls, knots: Sequence[tuple[Floats, Floats] | None], most: int) -> Knots | None:
-        """Of values and scores for each feature, None for one that is as it is; None where all are."""
-        if all(pair is None for pair in knots):
+    def of(cls, lines: Sequence[Line | None], most: int) -> Knots | None:
+        """Of each feature, None for one that is as it is; None where all are."""
+        if all(line is None for line in lines):
             return None
-        found = np.full((2, len(knots), most), np.nan)
-        for place, pair in enumerate(knots):
-            if pair is not None:
-                found[:, place] = np.pad(np.stack(pair), ((0, 0), (0, most - len(pair[0]))), mode="edge")
-        return cls(*found)
+        found = np.full((2, len(lines), most), np.nan)
+        levels = np.zeros(len(lines), dtype=np.bool_)
+        for place, line in enumerate(lines):
+            if line is not None:
+                pair = np.stack([line.values, line.scores])
+                found[:, place] = np.pad(pair, ((0, 0), (0, most - pair.shape[1])), mode="edge")
+                levels[place] = line.is_level
+        return cls(found[0], found[1], levels if levels.any() else None)
+
+    def line(self, place: int) -> Line:
+        """Of one feature."""
+        return Line(self.values[place], self.scores[place], self.is_level(place))
+
+    def is_level(self, place: int) -> bool:
+        return self.levels is not None and bool(self.levels[place])
 
     @cached_property
     def places(self) -> list[int]:
@@ -69,13 +91,14 @@ class Knots:
         return [blake2b(values.tobytes() + scores.tobytes(), digest_size=16).digest() for values, scores in pairs]
 
     def score(self, place: int, values: NDArray[Any]) -> Floats:
-        """Normal scores of some values of a feature."""
+        """Normal scores, or levels, of some values of a feature."""
         scores: Floats = np.interp(values, self.values[place], self.scores[place])
         return scores
 
     def select(self, index: NDArray[np.int64]) -> Knots | None:
         """Of some features; None where all of them are as they are."""
-        found = Knots(self.values[index], self.scores[index])
+        levels = None if self.levels is None or not self.levels[index].any() else self.levels[index]
+        found = Knots(self.values[index], self.scores[index], levels)
         return found if found.places else None
 
 
@@ -117,7 +140,7 @@ class Differences:
 
 
 class ScoredColumns:
-    """Normal scores of some rows, found once for all batches that look at them."""
+    """Normal scores and levels of some rows, found once for all batches that look at them."""
 
     def __init__(self, features: Array) -> None:
         self._features = features
@@ -133,7 +156,7 @@ class ScoredColumns:
 
 @dataclass(frozen=True)
 class Standardization:
-    """`z = (x - center) / scale`, or the normal score of a feature that has `knots`.
+    """`z = (x - center) / scale`, or the normal score or level of a feature that has `knots`.
 
     Centring is needed in any case: without it large offsets cancel in float32. Of `differences`, `x` is `u`.
     """
@@ -145,7 +168,7 @@ class Standardization:
 
     @property
     def scored(self) -> list[int]:
-        """Places of normal scores."""
+        """Places of normal scores and levels."""
         return [] if self.knots is None else self.knots.places
 
     def values(self, rows: NDArray[Any], columns: NDArray[np.int64]) -> NDArray[Any]:
@@ -230,7 +253,7 @@ class RowSide:
 
     @cached_property
     def scored(self) -> list[tuple[int, int, int]]:
-        """Normal scores among the features: place, column of the rows, and place among all features."""
+        """Normal scores and levels among the features: place, column of the rows, and place among all features."""
         known = set() if self.knots is None else set(self.knots.places)
         triples = zip(range(len(self.active)), self.columns.tolist(), self.active.tolist(), strict=True)
         return [triple for triple in triples if triple[2] in known]
@@ -238,7 +261,7 @@ class RowSide:
     def standardize(self, features: Array, out: Array, scored: ScoredColumns | None = None, first: int = 0) -> Array:
         """Rows in standardised units (T, D), in `out`.
 
-        `scored` knows normal scores of rows of which these are those from `first` on.
+        `scored` knows normal scores and levels of rows of which these are those from `first` on.
         """
         as_they_are = self.in_order and len(self.columns) == features.shape[1]
         selected = features if as_they_are else features[:, self.columns]

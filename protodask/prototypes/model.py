@@ -34,20 +34,21 @@ Integers = NDArray[np.int64]
 
 
 SCORED_ROWS = 2048
-"""Rows that are scored at a time by a model that looks at normal scores."""
+"""Rows that are scored at a time by a model that looks at normal scores or levels."""
 
-NORMAL_SCORE = " (normal score)"
-"""Follows the name of a feature where a batch looks at it in that form."""
+NORMAL_SCORE, LEVEL = " (normal score)", " (level)"
+FORM_NAMES = ("", NORMAL_SCORE, LEVEL)
+"""What follows the name of a feature by the form in which a batch looks at it."""
 
 
 @dataclass(frozen=True)
 class Batch:
     """The prototypes of a batch (J) and the features they look at (D).
 
-    `feature_weight` refers to `(x - center) / scale`, with `x` the normal score of a feature that has `knots`, whose
-    centre is 0 and scale 1. A batch may look at a feature in both forms, which are two of its features then; last are
-    the `differences` of two. `prototypes` are in raw units, `row` are their row numbers in the training data. A batch
-    may be empty.
+    `feature_weight` refers to `(x - center) / scale`, with `x` the normal score or level of a feature that has `knots`,
+    whose centre is 0 and scale 1. A batch may look at a feature in several forms, which are features of it then; last
+    are the `differences` of two. `prototypes` are in raw units, `row` are their row numbers in the training data. A
+    batch may be empty.
     """
 
     feature_index: Integers
@@ -87,14 +88,17 @@ class Batch:
         return self.standardization.values(rows, self.feature_index)
 
     @property
-    def forms(self) -> list[tuple[int, float, int, bool]]:
-        """What tells its features apart: the other feature and the factor of differences, the feature, and whether it
-        is its normal score.
+    def forms(self) -> list[tuple[int, float, int, int]]:
+        """What tells its features apart: the other feature and the factor of differences, the feature, and the place of
+        its form in `FORM_NAMES`.
         """
         alone = [(-1, 0.0)] * self.n_features
         pairs = alone if self.differences is None else [self.differences.of(place) for place in range(self.n_features)]
-        features, scored = self.feature_index.tolist(), self.scored.tolist()
-        return [(*pair, feature, score) for pair, feature, score in zip(pairs, features, scored, strict=True)]
+        kinds = self.scored.astype(np.int64)
+        if self.knots is not None and self.knots.levels is not None:
+            kinds += self.knots.levels
+        own = zip(pairs, self.feature_index.tolist(), kinds.tolist(), strict=True)
+        return [(*pair, feature, kind) for pair, feature, kind in own]
 
     def places_of(self, feature: int) -> Integers:
         """Where a feature of the model is among its own, alone, in whatever form."""
@@ -131,7 +135,7 @@ class Batch:
         return found
 
     def measured(self, values: Floats) -> Floats:
-        """What `values` gives (..., D) as it is, but for normal scores: `v / scale` is their weight."""
+        """What `values` gives (..., D) as it is, but for normal scores and levels: `v / scale` is their weight."""
         if self.knots is None:
             return values
         found = values.copy()
@@ -141,7 +145,7 @@ class Batch:
 
     @property
     def scored(self) -> NDArray[np.bool_]:
-        """Which of its features are normal scores (D,)."""
+        """Which of its features are normal scores or levels (D,)."""
         found = np.zeros(self.n_features, dtype=np.bool_)
         found[self.standardization.scored] = True
         return found
@@ -233,8 +237,8 @@ class PrototypeSet:
     def forgiving_columns(self) -> tuple[Column, ...]:
         """The columns of rows in which values may be missing that no row to train on lacked.
 
-        A number counts as the mean then, or as the median if its normal scores alone are looked at, or its differences
-        from others, as the median of prototypes; a category as none.
+        A number counts as the mean then, or as the median if its normal scores alone are looked at, or its levels, as
+        what has the one in the middle, or its differences from others, as the median of prototypes; a category as none.
         """
         columns = self.columns
         if len(feature_names(columns)) != self.n_features:
@@ -255,18 +259,16 @@ class PrototypeSet:
             for place in batch.places_of(feature).tolist():
                 if batch.knots is None or place not in batch.knots.places:
                     return float(batch.center[place])
-                middle = float(np.interp(0.0, batch.knots.scores[place], batch.knots.values[place]))
+                if middle is None:
+                    middle = float(np.interp(0.0, batch.knots.scores[place], batch.knots.values[place]))
         for batch in self.batches if middle is None else ():
             if batch.n_prototypes and (values := batch.values_of(feature)) is not None:
                 return float(np.median(values))
         return middle or 0.0
 
     def names_in(self, batch: Batch) -> tuple[str, ...]:
-        """Names of the features of a batch, normal scores said to be such, and differences as "x - 0.98 y"."""
-        found = [
-            f"{self.feature_names[index]}{NORMAL_SCORE if scored else ''}"
-            for index, scored in zip(batch.feature_index.tolist(), batch.scored.tolist(), strict=True)
-        ]
+        """Names of the features of a batch, with the form that each is in, and differences as "x - 0.98 y"."""
+        found = [f"{self.feature_names[feature]}{FORM_NAMES[kind]}" for *_, feature, kind in batch.forms]
         if batch.differences is not None:
             for place in batch.differences.places:
                 factor, other = batch.differences.factor[place], self.feature_names[batch.differences.others[place]]
@@ -346,7 +348,7 @@ class PrototypeSet:
         kernels: Iterable[ScoreKernel] = (batch.kernel(self.n_classes, self.precision) for batch in batches)
         step = max(len(features), 1)
         if any(batch.knots is not None for batch in batches):
-            # Batches often share their normal scores, which are found once for all of them, a slab of rows at a time.
+            # Batches often share them, so they are found once for all, a slab of rows at a time.
             kernels, step = list(kernels), SCORED_ROWS
         for first in range(0, len(features), step):
             rows = features[first : first + step]

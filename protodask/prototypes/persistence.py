@@ -18,14 +18,14 @@ from protodask.data.places.references import follow
 from protodask.data.places.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError
 from protodask.prototypes.kernel import Differences, Knots
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import FORM_NAMES, Batch, PrototypeSet
 from protodask.prototypes.splines import Spline, SplineCalibration
 from protodask.prototypes.table_model import read_table, table_fields
 
 MODEL = Kind("model", "protodask-model")
-MODEL_VERSION = 5
+MODEL_VERSION = 6
 """The newest form of a model: 2 has a calibration, 3 normal scores, 4 columns with missing values, 5 differences of
-features. A model is written as the oldest that holds it."""
+features, 6 levels. A model is written as the oldest that holds it."""
 
 FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
@@ -53,7 +53,10 @@ ROUNDS = "rounds"
 batches are batches, pass over it."""
 
 KNOTS = "knots"
-"""Field of the record of a model that looks at normal scores: the knots of each batch, 0 where it has none."""
+"""Field of the record of a model that looks at normal scores or levels: the knots of each batch, 0 if it has none."""
+
+LEVELS = "levels"
+"""Field of the record of a model that looks at levels: how many each batch has."""
 
 DIFFERENCES = "differences"
 """Field of the record of a model that looks at differences of features: how many each batch has."""
@@ -75,8 +78,9 @@ BATCH_ARRAYS = (
     ("row", "int64", "J"),
 )
 
-# Those of a batch with normal scores (D, Q): name, field of `Knots`, dtype.
+# Those of a batch with normal scores or levels (D, Q), and of one with levels (D,): name, field of `Knots`, dtype.
 KNOT_ARRAYS = (("knot_values", "values", "float64"), ("knot_scores", "scores", "float64"))
+LEVEL_ARRAY = ("knot_is_level", "levels", "int64")
 
 # Those of a batch with differences: name, dtype, and sizes, P that of differences.
 DIFFERENCE_ARRAYS = (
@@ -92,6 +96,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
 
     where = locate(path)
     knots = [0 if batch.knots is None else batch.knots.values.shape[1] for batch in model.batches]
+    levels = [_n_levels(batch) for batch in model.batches]
     differences = [_n_differences(batch) for batch in model.batches]
     record = {
         "format": MODEL.format,
@@ -102,6 +107,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
         **({} if model.rounds is None else {ROUNDS: list(model.rounds)}),
         **({KNOTS: knots} if any(knots) else {}),
+        **({LEVELS: levels} if any(levels) else {}),
         **({DIFFERENCES: differences} if any(differences) else {}),
         "digest": _digest(model),
         **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
@@ -115,11 +121,17 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         group.attrs.put(sealed)
 
 
+def _n_levels(batch: Batch) -> int:
+    return 0 if batch.knots is None or batch.knots.levels is None else int(batch.knots.levels.sum())
+
+
 def _n_differences(batch: Batch) -> int:
     return 0 if batch.differences is None else len(batch.differences.places)
 
 
 def _version(model: PrototypeSet) -> int:
+    if any(_n_levels(batch) for batch in model.batches):
+        return 6
     if any(batch.differences is not None for batch in model.batches):
         return 5
     if any(column.filled is not None for column in model.columns):
@@ -133,7 +145,8 @@ def _arrays(batch: Batch) -> list[tuple[str, NDArray[Any], str]]:
     """Name, numbers and type of the arrays that a batch has."""
     arrays = [(name, getattr(batch, name), dtype) for name, dtype, _ in BATCH_ARRAYS]
     if batch.knots is not None:
-        arrays += [(name, getattr(batch.knots, field), dtype) for name, field, dtype in KNOT_ARRAYS]
+        fields = KNOT_ARRAYS if batch.knots.levels is None else (*KNOT_ARRAYS, LEVEL_ARRAY)
+        arrays += [(name, getattr(batch.knots, field), dtype) for name, field, dtype in fields]
     if batch.differences is not None:
         if batch.compared is None:
             raise ValueError("a batch with differences has no values to show of them")
@@ -189,7 +202,7 @@ def _parse(fields: Fields) -> PrototypeSet:
         batches=tuple(
             _read_batch(fields, number, *sizes)
             for number, sizes in enumerate(
-                zip(_sizes(fields), _knots(fields), _differences(fields), strict=True), start=1
+                zip(_sizes(fields), _knots(fields), _levels(fields), _differences(fields), strict=True), start=1
             )
         ),
         rounds=rounds,
@@ -251,7 +264,7 @@ def _sizes(fields: Fields) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for size in sizes:
         match size:
-            case [int(width), int(length)] if 0 <= width <= 2 * n_features + MOST_DIFFERENCES and (
+            case [int(width), int(length)] if 0 <= width <= len(FORM_NAMES) * n_features + MOST_DIFFERENCES and (
                 0 <= length <= MOST_PROTOTYPES // max(width, 1)
             ):
                 found.append((width, length))
@@ -275,11 +288,24 @@ def _knots(fields: Fields) -> list[int]:
     return _counts(fields, KNOTS, MOST_KNOTS)
 
 
+def _levels(fields: Fields) -> list[int]:
+    """Levels of each batch, which are among its features."""
+    found = _of_features(fields, LEVELS, MOST_PROTOTYPES)
+    if any(count and not knots for count, knots in zip(found, _knots(fields), strict=True)):
+        fields.damaged("the levels are of batches without knots")
+    return found
+
+
 def _differences(fields: Fields) -> list[int]:
     """Differences of each batch, which are among its features."""
-    found = _counts(fields, DIFFERENCES, MOST_DIFFERENCES)
+    return _of_features(fields, DIFFERENCES, MOST_DIFFERENCES)
+
+
+def _of_features(fields: Fields, name: str, most: int) -> list[int]:
+    """A number for each batch, at most that of its features."""
+    found = _counts(fields, name, most)
     if any(count > width for count, (width, _) in zip(found, _sizes(fields), strict=True)):
-        fields.damaged("the differences are not those of its batches")
+        fields.damaged(f"the {name} are not those of its batches")
     return found
 
 
@@ -293,7 +319,9 @@ def _counts(fields: Fields, name: str, most: int) -> list[int]:
     return list(counts)
 
 
-def _read_batch(fields: Fields, number: int, size: tuple[int, int], n_knots: int, n_differences: int) -> Batch:
+def _read_batch(
+    fields: Fields, number: int, size: tuple[int, int], n_knots: int, n_levels: int, n_differences: int
+) -> Batch:
     with damage_named(f"Batch {number} of the model", fields.where, FIT_AGAIN):
         arrays: dict[str, NDArray[Any]] = {
             name: read_array(
@@ -305,6 +333,8 @@ def _read_batch(fields: Fields, number: int, size: tuple[int, int], n_knots: int
             field: read_array(fields.where, f"batch-{number}/{name}", dtype, (size[0], n_knots))
             for name, field, dtype in (KNOT_ARRAYS if n_knots else ())
         }
+        for name, field, dtype in [LEVEL_ARRAY] if n_levels else []:
+            of_knots[field] = read_array(fields.where, f"batch-{number}/{name}", dtype, size[:1]) == 1
         sizes = {"D": size[0], "J": size[1], "P": n_differences}
         of_differences = [
             read_array(fields.where, f"batch-{number}/{name}", dtype, tuple(sizes[letter] for letter in dims))
@@ -317,6 +347,8 @@ def _read_batch(fields: Fields, number: int, size: tuple[int, int], n_knots: int
         differences=None if others is None or factor is None else Differences(others, factor),
         compared=compared,
     )
+    if _n_levels(batch) != n_levels:
+        fields.damaged(f"the levels of batch {number} are not as many as it says")
     if reason := _implausible(batch, fields):
         raise FormatError("damaged", f"Batch {number} of the model {fields.where} is damaged: {reason}.", FIT_AGAIN)
     return batch
@@ -325,7 +357,7 @@ def _read_batch(fields: Fields, number: int, size: tuple[int, int], n_knots: int
 def _implausible(batch: Batch, fields: Fields) -> str | None:
     n_features, n_classes = len(fields.texts("feature_names")), len(fields.labels("classes"))
     if batch.knots is not None and not (_monotone(batch.knots) and _without_unit(batch)):
-        return "its normal scores are none"
+        return "its normal scores or levels are none"
     if not _in_order(batch, n_features) or not _inside(batch.feature_index, n_features):
         return "its features are not those of the model"
     if batch.differences is not None and not _sensible(batch, batch.differences, n_features):
@@ -343,11 +375,11 @@ def _implausible(batch: Batch, fields: Fields) -> str | None:
 
 
 def _in_order(batch: Batch, n_features: int) -> bool:
-    """Whether the features ascend, of two forms of one the feature as it is first, and differences after all others."""
-    form = 2 * batch.feature_index + batch.scored
+    """Whether the features ascend, of several forms of one in the order of `FORM_NAMES`, and differences after all."""
+    form = len(FORM_NAMES) * batch.feature_index + np.array([kind for *_, kind in batch.forms], dtype=np.int64)
     if batch.differences is not None:
         places = batch.differences.places
-        form[places] = (2 + batch.feature_index[places]) * n_features + batch.differences.others[places]
+        form[places] = (len(FORM_NAMES) + batch.feature_index[places]) * n_features + batch.differences.others[places]
     return bool((np.diff(form) > 0).all())
 
 
@@ -366,14 +398,15 @@ def _sensible(batch: Batch, differences: Differences, n_features: int) -> bool:
 
 
 def _monotone(knots: Knots) -> bool:
-    """Whether the knots of each feature that has any ascend."""
+    """Whether the knots of each feature that has any ascend, and no other is a level."""
     pair = np.stack([knots.values, knots.scores])
     scored = np.isfinite(pair).all(axis=(0, 2))
-    return bool(np.isnan(pair[:, ~scored]).all() and (np.diff(pair[:, scored], axis=2) >= 0).all())
+    without = knots.levels is None or not knots.levels[~scored].any()
+    return bool(np.isnan(pair[:, ~scored]).all() and (np.diff(pair[:, scored], axis=2) >= 0).all() and without)
 
 
 def _without_unit(batch: Batch) -> bool:
-    """Whether normal scores are taken as they are."""
+    """Whether normal scores and levels are taken as they are."""
     return not batch.center[batch.scored].any() and bool((batch.scale[batch.scored] == 1).all())
 
 

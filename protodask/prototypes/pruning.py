@@ -24,7 +24,7 @@ from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.prototypes.candidates import HELD_OUT
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.kernel import Differences, Knots, Standardization, kernel_side
+from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, kernel_side
 from protodask.prototypes.likelihood import Candidates, meetings
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, own_rows
@@ -249,7 +249,7 @@ def _join(model: PrototypeSet, rows: Integers) -> _Joint:
     Weights refer to the scale that the first batch has that looks at a feature.
     """
     known: dict[tuple[int, bytes, int, float], int] = {}
-    center, scale, columns, pairs = list[float](), list[float](), list[int](), list[tuple[Floats, Floats] | None]()
+    center, scale, columns, lines = list[float](), list[float](), list[int](), list[Line | None]()
     others, factors = list[int](), list[float]()
     forms: list[Integers] = []
     for batch in model.batches:
@@ -263,14 +263,14 @@ def _join(model: PrototypeSet, rows: Integers) -> _Joint:
                 columns.append(column)
                 center.append(float(batch.center[place]))
                 scale.append(float(batch.scale[place]))
-                pairs.append(None if knots is None else (knots.values[place], knots.scores[place]))
+                lines.append(None if knots is None else knots.line(place))
                 others.append(other)
                 factors.append(factor)
             own.append(known[key])
         forms.append(np.array(own, dtype=np.int64))
-    most = max((len(pair[0]) for pair in pairs if pair is not None), default=0)
+    most = max((len(line.values) for line in lines if line is not None), default=0)
     differences = Differences(np.array(others, dtype=np.int64), np.array(factors)).select(np.arange(len(others)))
-    standardization = Standardization(np.array(center), np.array(scale), Knots.of(pairs, most), differences)
+    standardization = Standardization(np.array(center), np.array(scale), Knots.of(lines, most), differences)
     units, weights = [], np.zeros((model.n_batches, len(columns)))
     features = np.zeros((model.n_prototypes, len(columns)))
     first = 0

@@ -88,7 +88,7 @@ def warn_of_large_weights(summary: Summary) -> None:
 
 STANDARDIZED_SHARE = 16
 """Of what a process may keep, that part may be rows in standard units beside those in memory, of one of several fits at
-work: to find normal scores anew takes a sixth of an evaluation."""
+work: to find normal scores and levels anew takes a sixth of an evaluation."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Forms:
     center: Floats
     scale: Floats
     scored: Integers
-    """Forms that are normal scores (S,)."""
+    """Forms that are normal scores or levels (S,)."""
     scores: Ramps
 
     def __len__(self) -> int:
@@ -167,8 +167,8 @@ def _forms_of(batches: Sequence[Batch], n_features: int) -> tuple[Forms, list[In
     for batch in batches:
         own = []
         units = zip(batch.forms, batch.center.tolist(), batch.scale.tolist(), strict=True)
-        for number, ((second, share, first, is_score), middle, unit) in enumerate(units):
-            line = batch.knots if is_score else None
+        for number, ((second, share, first, kind), middle, unit) in enumerate(units):
+            line = batch.knots if kind else None
             key = (first, first if second < 0 else second, share, middle, unit, line and line.keys[number])
             own.append(known.setdefault(key, len(known)))
             if line is not None:

@@ -14,7 +14,7 @@ from protodask.scoring.formula import Floats, Formula
 from protodask.scoring.rows import RowReader
 
 TILE_ENTRIES = 2**18
-"""Kernel values, and pieces of normal scores, that are computed at a time: 2 MiB."""
+"""Kernel values, and pieces of normal scores and levels, that are computed at a time: 2 MiB."""
 
 
 class Scorer:

@@ -1,4 +1,4 @@
-"""A model that looks at a feature in both forms: what is shown has raw values, names of the forms, and adds up."""
+"""A model that looks at a feature in several forms: what is shown has raw values, names of the forms, and adds up."""
 
 from dataclasses import replace
 
@@ -61,8 +61,8 @@ def test_explain_rows__name_the_form_and_show_raw_values(model: PrototypeSet) ->
     row = some_rows()[0]
     (found,) = explain_rows(model, row[None, :], most=100)
     item = next(item for item in found.contributions if item.batch == 1)
-    assert [feature.name for feature in item.features] == ["x0", "x0 (normal score)", "x1", "x2", "x3"]
-    assert [feature.value for feature in item.features] == [row[0], *row]
+    assert [feature.name for feature in item.features] == ["x0", "x0 (normal score)", "x0 (level)", "x1", "x2", "x3"]
+    assert [feature.value for feature in item.features] == [row[0], row[0], *row]
     prototype = model.batches[0].prototypes[item.position]
     assert [feature.prototype_value for feature in item.features] == prototype.tolist()
 
@@ -73,7 +73,7 @@ def test_batch_map__has_the_prototypes_where_their_rows_are_projected(model: Pro
     rows = np.zeros((batch.n_prototypes, 4))
     rows[:, batch.feature_index] = batch.prototypes
     np.testing.assert_allclose(found.project(rows), found.positions, atol=1e-12)
-    assert found.feature_names == ("x0", "x0 (normal score)", "x1", "x2", "x3")
+    assert found.feature_names == ("x0", "x0 (normal score)", "x0 (level)", "x1", "x2", "x3")
     everywhere = np.hypot(*(found.axes @ found.axes.T - np.eye(2)))
     np.testing.assert_allclose(everywhere, 0, atol=1e-12)
 
@@ -85,7 +85,7 @@ def test_surface__is_what_the_model_says(model: PrototypeSet) -> None:
     np.testing.assert_allclose(found.probability[3, 2], probabilities(model.scores(row[None, :], [2])[0])[0])
     batch = model.batches[0]
     near = np.tile(some_rows()[0], (batch.n_prototypes, 1))
-    near[:, :2] = batch.prototypes[:, [0, 2]]
+    near[:, :2] = batch.prototypes[:, [0, 3]]
     impact = [kernel_values(batch, row) for row in near]
     expected = np.sort(batch.prototype_weight * np.diag(impact))[::-1]
     ours = found.prototype_impact[np.isin(found.prototypes[:, 0], batch.prototypes[:, 0])]
@@ -106,7 +106,7 @@ def test_feature_weights__are_listed_by_form(model: PrototypeSet) -> None:
         for number, name, weight in zip(columns["batch"], columns["feature"], columns["weight"], strict=True)
         if number == 1
     }
-    assert set(lines) == {"x0", "x0 (normal score)", "x1", "x2", "x3"}
+    assert set(lines) == {"x0", "x0 (normal score)", "x0 (level)", "x1", "x2", "x3"}
     described = describe_model(model, "m.zarr")["batches"][0]["features"]
     assert {entry["name"]: entry["weight"] for entry in described} == lines
 

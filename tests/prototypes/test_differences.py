@@ -36,7 +36,7 @@ from protodask.prototypes.forms import (
     expected_forms,
     learn_forms,
 )
-from protodask.prototypes.kernel import Differences, Knots
+from protodask.prototypes.kernel import Differences, Knots, Line
 from protodask.prototypes.model import Batch
 from protodask.prototypes.objective import starting_point
 from protodask.prototypes.persistence import model_fingerprint
@@ -175,8 +175,8 @@ def test_alike__of_many_are_the_largest_twenty() -> None:
 
 
 def test_arranged__puts_differences_last_in_the_units_of_the_first() -> None:
-    line = np.array([0.0, 1.0]), np.array([-1.0, 2.0])
-    found = arranged([line, None, line], "all", [Pair(0, 2, 0.5, 0.25)])
+    line = Line(np.array([0.0, 1.0]), np.array([-1.0, 2.0]))
+    found = arranged([line, None, line], "all", pairs=[Pair(0, 2, 0.5, 0.25)])
     assert found.columns.tolist() == [0, 0, 1, 2, 2, 0]
     standardization = found.standardization(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 8.0]))
     x = np.array([[0.5, 6.0, 1.0]])
@@ -184,7 +184,7 @@ def test_arranged__puts_differences_last_in_the_units_of_the_first() -> None:
     # 0.5 - 0.5 * 1 = 0, of which the centre is 1 - 0.5 * 3 and the scale 2 * 0.25
     np.testing.assert_allclose(standardization.apply(values)[0], [-0.25, 0.5, 1, -0.25, 2, 1.0])
     assert found.looked_at(np.array([5])).tolist() == [0, 2]
-    assert arranged([line, None, line], "both", [Pair(0, 2, 0.5, 0.25)]).differences is None
+    assert arranged([line, None, line], "both", pairs=[Pair(0, 2, 0.5, 0.25)]).differences is None
 
 
 def test_expected_forms__are_at_least_those_that_are_learned(engine: Engine) -> None:
@@ -372,7 +372,7 @@ def test_explanations__of_rows_far_away_say_nothing_of_overflow(model: Prototype
 
 
 def test_forgiving_columns__of_a_score_are_its_median_though_that_is_0() -> None:
-    line = np.array([-1.0, 0.0, 1.0]), np.array([-1.0, 0.0, 1.0])
+    line = Line(np.array([-1.0, 0.0, 1.0]), np.array([-1.0, 0.0, 1.0]))
     batch = Batch(
         feature_index=np.array([0]),
         feature_weight=np.ones(1),

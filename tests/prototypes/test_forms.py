@@ -1,7 +1,7 @@
-"""Features as normal scores: the map by itself, what is learned of it, and models that look through it."""
+"""Features as normal scores and levels: the map by itself, what is learned of it, and models that look through it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference.objective import Penalty, dense_objective, loss_weights
+from sklearn.metrics import log_loss
 from support.models import looking_at_scores
 
 from protodask import PrototypeSetClassifier
@@ -23,14 +24,18 @@ from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FeatureForms, FeatureWeights
 from protodask.prototypes.forms import (
     FARTHEST_SCORE,
+    LEVEL_SPREAD,
     MOST_KNOTS,
+    MOST_LEVELS,
+    UNSEEN,
     arranged,
     expected_forms,
     learn_forms,
+    levels,
     normal_scores,
     sample_rows,
 )
-from protodask.prototypes.kernel import Knots, Standardization
+from protodask.prototypes.kernel import Knots, Line, Standardization
 from protodask.prototypes.likelihood import BatchKernel, Candidates, LikelihoodKernel
 from protodask.prototypes.model import SCORED_ROWS
 from protodask.prototypes.objective import make_problem, starting_point
@@ -85,15 +90,15 @@ def test_normal_scores__of_many_values_are_linear_between_knots_and_cut_off() ->
     assert (found[1][0], found[1][-1]) == (-FARTHEST_SCORE, FARTHEST_SCORE)
     x = np.quantile(values, [0.01, 0.1, 0.5, 0.9, 0.99])
     expected = [NormalDist().inv_cdf(share) for share in (0.01, 0.1, 0.5, 0.9, 0.99)]
-    np.testing.assert_allclose(np.interp(x, *found), expected, atol=0.06)
-    np.testing.assert_array_equal(np.interp([-1e9, 1e9], *found), [-FARTHEST_SCORE, FARTHEST_SCORE])
+    np.testing.assert_allclose(np.interp(x, *found[:2]), expected, atol=0.06)
+    np.testing.assert_array_equal(np.interp([-1e9, 1e9], *found[:2]), [-FARTHEST_SCORE, FARTHEST_SCORE])
 
 
 def test_normal_scores__have_a_knot_at_a_lump() -> None:
     values = np.concatenate([np.zeros(5000), np.exp(np.random.default_rng(0).normal(size=5000))])
     found = normal_scores(values, np.ones(len(values)))
     assert found is not None
-    assert np.interp(0.0, *found) == pytest.approx(NormalDist().inv_cdf(0.25))
+    assert np.interp(0.0, *found[:2]) == pytest.approx(NormalDist().inv_cdf(0.25))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def test_normal_scores__are_none_where_they_are_no_other_feature(values: Floats)
     [("plain", [0, 1, 2], []), ("scores", [0, 1, 2], [0, 2]), ("both", [0, 0, 1, 2, 2], [1, 4])],
 )
 def test_arranged__puts_the_feature_as_it_is_first(wanted: FeatureForms, columns: list[int], scored: list[int]) -> None:
-    knots = np.array([0.0, 1.0]), np.array([-1.0, 2.0])
+    knots = Line(np.array([0.0, 1.0]), np.array([-1.0, 2.0]))
     found = arranged([knots, None, knots], wanted)
     assert found.columns.tolist() == columns
     assert ([] if found.knots is None else found.knots.places) == scored
@@ -127,7 +132,7 @@ def test_normal_scores__tell_a_lump_from_what_lies_beside_it() -> None:
         found = normal_scores(sign * values, np.ones(len(values)))
         assert found is not None
         assert len(found[0]) <= MOST_KNOTS
-        np.testing.assert_allclose(np.interp([-0.02, 0.0, 0.02], *found), [-1.64, 0.0, 1.64], atol=0.12)
+        np.testing.assert_allclose(np.interp([-0.02, 0.0, 0.02], *found[:2]), [-1.64, 0.0, 1.64], atol=0.12)
 
 
 def test_normal_scores__turn_with_the_feature() -> None:
@@ -136,7 +141,7 @@ def test_normal_scores__turn_with_the_feature() -> None:
     assert one is not None
     assert other is not None
     x = np.quantile(values, [0.0005, 0.01, 0.3, 0.9, 0.9995])
-    np.testing.assert_allclose(np.interp(x, *one), -np.interp(-x, *other), atol=0.05)
+    np.testing.assert_allclose(np.interp(x, *one[:2]), -np.interp(-x, *other[:2]), atol=0.05)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -200,7 +205,7 @@ def test_learn_forms__of_more_rows_than_the_sample_holds(engine: Engine, monkeyp
         learn_forms(engine, array_source(arrays, block_rows), ("features", "target"), COLUMNS, "scores", 5).knots
         for block_rows in (256, 4096)
     ]
-    assert_same_knots(*found)
+    assert_same_knots(*found[:2])
     every = learn_forms(engine, array_source(lognormal(1500)), ("features", "target"), COLUMNS, "scores", 5).knots
     assert found[0] is not None
     assert every is not None
@@ -283,10 +288,123 @@ def test_model__does_not_mind_heavy_tails() -> None:
     assert losses["both"] < 0.75 * losses["plain"]
 
 
+def level_by_counting(values: Floats, target: NDArray[np.int64], weight: Floats, cuts: Floats, x: float) -> float:
+    """How much the classes change at the cuts below a value, by loops over the rows."""
+
+    def shares(low: float, high: float) -> Floats:
+        found = np.array(
+            [
+                sum(w for v, k, w in zip(values, target, weight, strict=True) if low < v <= high and k == label)
+                for label in np.unique(target)
+            ]
+        )
+        found += UNSEEN
+        root: Floats = np.sqrt(found / found.sum())
+        return root
+
+    ends = [-np.inf, *cuts, np.inf]
+    total = 0.0
+    for number, cut in enumerate(cuts, start=1):
+        if cut < x:
+            before, after = shares(ends[number - 1], cut), shares(cut, ends[number + 1])
+            total += math.dist(before, after)
+    return total
+
+
+def banded(rows: int, seed: int, cuts: Sequence[float] = (-0.5, 0.7), noise: float = 0.05) -> Arrays:
+    """A class for each band of a feature, in some rows another one; and a feature that says nothing."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 2))
+    target = np.searchsorted(cuts, x[:, 0])
+    return {"features": x, "target": np.where(rng.random(rows) < noise, 0, target).astype(np.int32)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_levels__are_how_much_the_classes_change_up_to_a_value(seed: int) -> None:
+    arrays = banded(300, seed)
+    values, target = arrays["features"][:, 0], arrays["target"].astype(np.int64)
+    weight = np.random.default_rng(seed).uniform(0.5, 2, 300)
+    found = levels(values, target, weight)
+    assert found is not None
+    assert found.is_level
+    below, above = found.values[::2], found.values[1::2]
+    np.testing.assert_array_equal(np.searchsorted(np.sort(values), below) + 1, np.searchsorted(np.sort(values), above))
+    assert (np.abs(np.subtract.outer([-0.5, 0.7], below)).min(axis=1) < 0.1).all(), "the cuts are found"
+    expected = np.array([level_by_counting(values, target, weight, below, x) for x in values.tolist()])
+    share = weight / weight.sum()
+    expected -= share @ expected
+    expected *= LEVEL_SPREAD / np.sqrt(share @ expected**2)
+    np.testing.assert_allclose(np.interp(values, found.values, found.scores), expected, atol=1e-12)
+
+
+def test_levels__of_what_says_nothing_are_none() -> None:
+    rng = np.random.default_rng(0)
+    found = [levels(rng.normal(size=400), rng.integers(0, 3, 400), np.ones(400)) for _ in range(100)]
+    assert sum(line is not None for line in found) <= 20, "of chance, since the best of many thresholds is tried"
+    assert levels(np.repeat([0.0, 1.0], 200), np.repeat([0, 1], 200), np.ones(400)) is None, "two values are enough"
+    assert levels(rng.normal(size=400), np.zeros(400, dtype=np.int64), np.ones(400)) is None
+
+
+@given(seed=st.integers(0, 2**16), rows=st.integers(10, 400), classes=st.integers(1, 4))
+def test_levels__ascend_and_are_of_few_bands(seed: int, rows: int, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = np.round(rng.standard_cauchy(rows), 1)
+    target = np.searchsorted(np.sort(rng.normal(size=classes - 1)), values)
+    found = levels(values, target, np.ones(rows))
+    if found is None:
+        return
+    assert (np.diff(found.values) >= 0).all()
+    assert (np.diff(found.scores) >= 0).all()
+    assert (found.scores[1:-1:2] == found.scores[2::2]).all(), "flat between the cuts"
+    assert len(found.values) <= 2 * (MOST_LEVELS - 1) <= MOST_KNOTS
+    assert set(found.values) <= set(values)
+    known = np.interp(values, found.values, found.scores)
+    assert known.mean() == pytest.approx(0, abs=1e-9)
+    assert known.std() == pytest.approx(LEVEL_SPREAD)
+
+
+def test_levels__tell_values_apart_that_single_precision_does_not() -> None:
+    values = 1e9 + np.arange(400) / 64
+    found = levels(values, np.repeat([0, 1], 200), np.ones(400))
+    assert found is not None
+    np.testing.assert_array_equal(found.values, values[199:201])
+
+
+def test_learn_forms__of_classes_in_bands(engine: Engine) -> None:
+    columns = [Column("a"), Column("b")]
+    found = [
+        learn_forms(engine, array_source(banded(900, 1), block_rows), ("features", "target"), columns, "all", 0)
+        for block_rows in (64, 1024)
+    ]
+    for forms in found:
+        assert forms.columns.tolist() == [0, 0, 1], "as it is, and its level: normal scores would be no other feature"
+        assert forms.knots is not None
+        assert [forms.knots.is_level(place) for place in forms.knots.places] == [True]
+        assert len(forms.columns) <= len(expected_forms(columns, "all").columns)
+    assert found[0].knots is not None
+    assert found[1].knots is not None
+    assert found[0].knots.keys == found[1].knots.keys
+
+
+def test_fit__learns_bands() -> None:
+    cuts = (-1.2, -0.5, -0.1, 0.2, 0.7, 1.3)
+    train, test = (banded(1500, seed, cuts, noise=0.0) for seed in (0, 1))
+    loss = {
+        forms: log_loss(
+            test["target"],
+            PrototypeSetClassifier(feature_forms=forms, n_draws=1, random_state=0)
+            .fit(train["features"], train["target"])
+            .predict_proba(test["features"]),
+        )
+        for forms in ("both", "all")
+    }
+    assert loss["all"] < 0.7 * loss["both"]
+
+
 def test_names_in__say_which_form(make_model: Callable[..., PrototypeSet]) -> None:
     model = make_model(0, n_features=4)
     batch = model.batches[0]
-    line = np.array([0.0, 1.0]), np.array([-1.0, 1.0])
+    line = Line(np.array([0.0, 1.0]), np.array([-1.0, 1.0]))
     scored = replace(batch, knots=Knots.of([None, line, None], 2))
     assert model.names_in(batch) == tuple(model.feature_names[index] for index in batch.feature_index)
     names = model.names_in(scored)
@@ -295,7 +413,7 @@ def test_names_in__say_which_form(make_model: Callable[..., PrototypeSet]) -> No
 
 
 def test_knots__repeat_the_last_and_say_nothing_of_others() -> None:
-    knots = Knots.of([None, (np.array([0.0, 2.0]), np.array([-1.0, 1.0]))], 5)
+    knots = Knots.of([None, Line(np.array([0.0, 2.0]), np.array([-1.0, 1.0]))], 5)
     assert knots is not None
     assert knots.places == [1]
     np.testing.assert_allclose(knots.score(1, np.array([-5.0, 0.0, 1.0, 2.0, 7.0])), [-1, -1, 0, 1, 1])

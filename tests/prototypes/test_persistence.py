@@ -183,8 +183,8 @@ def test_load__of_what_is_no_model_says_so(tmp_path: Path, kind: str) -> None:
 
 
 def test_load__of_a_newer_version_asks_for_an_upgrade(saved: Path) -> None:
-    write_attributes(saved, {**attributes_of(saved), "version": 6})
-    with refused("newer-format", "version 6", "up to 5", kind=FormatError):
+    write_attributes(saved, {**attributes_of(saved), "version": 7})
+    with refused("newer-format", "version 7", "up to 6", kind=FormatError):
         load_model(saved)
 
 
@@ -208,16 +208,24 @@ def test_save__keeps_a_calibration_to_the_last_bit(
 
 
 @pytest.mark.parametrize("calibrated", [False, True])
-def test_save__keeps_normal_scores_to_the_last_bit(
-    make_model: MakeModel, make_calibration: MakeCalibration, tmp_path: Path, calibrated: bool
+@pytest.mark.parametrize(("levels", "version"), [(False, 3), (True, 6)])
+def test_save__keeps_normal_scores_and_levels_to_the_last_bit(
+    make_model: MakeModel,
+    make_calibration: MakeCalibration,
+    tmp_path: Path,
+    calibrated: bool,
+    levels: bool,
+    version: int,
 ) -> None:
-    model = looking_at_scores(make_model(0, calibration=make_calibration(0) if calibrated else None))
+    model = looking_at_scores(make_model(0, calibration=make_calibration(0) if calibrated else None), levels)
     model.save(tmp_path / "m.zarr")
     found = load_model(tmp_path / "m.zarr")
-    assert attributes_of(tmp_path / "m.zarr")["version"] == 3, "readers that know no scores must not take it"
+    assert attributes_of(tmp_path / "m.zarr")["version"] == version, "readers that know none must not take it"
     knots, kept = model.batches[0].knots, found.batches[0].knots
     assert knots is not None
     assert kept is not None
+    assert [kept.is_level(place) for place in kept.places] == [False, *[True] * levels]
+    assert found.batches[0].forms == model.batches[0].forms
     assert (kept.values.tobytes(), kept.scores.tobytes()) == (knots.values.tobytes(), knots.scores.tobytes())
     assert found.batches[1].knots is None
     assert model_fingerprint(found) == model_fingerprint(model)
@@ -228,11 +236,32 @@ def test_save__keeps_normal_scores_to_the_last_bit(
 
 @pytest.mark.parametrize("with_scores", [False, True])
 def test_save__keeps_what_missing_values_count_as(make_model: MakeModel, tmp_path: Path, with_scores: bool) -> None:
-    model = looking_at_scores(make_model(0)) if with_scores else make_model(0)
+    model = looking_at_scores(make_model(0), levels=False) if with_scores else make_model(0)
     columns = (*model.columns[:-1], replace(model.columns[-1], filled=0.1))
     replace(model, columns=columns).save(tmp_path / "m.zarr")
     assert load_model(tmp_path / "m.zarr").columns == columns
     assert attributes_of(tmp_path / "m.zarr")["version"] == 4, "readers that know no missing values must not take it"
+
+
+@pytest.mark.parametrize("levels", [[1], [2, 0], [0, 0], [0, 1], [-1, 0], [True, 0], "1", [10**12, 0], None])
+def test_load__refuses_levels_that_are_not_those_of_the_batches(
+    make_model: MakeModel, tmp_path: Path, levels: Any
+) -> None:
+    looking_at_scores(make_model(0)).save(tmp_path / "m.zarr")
+    write_attributes(tmp_path / "m.zarr", {**attributes_of(tmp_path / "m.zarr"), "levels": levels})
+    with refused("damaged", kind=FormatError):
+        load_model(tmp_path / "m.zarr")
+
+
+def test_load__refuses_a_level_of_what_is_as_it_is(make_model: MakeModel, tmp_path: Path) -> None:
+    model = looking_at_scores(make_model(0))
+    batch = model.batches[0]
+    assert batch.knots is not None
+    levels = np.arange(batch.n_features) == batch.n_features - 1
+    wrong = replace(batch, knots=replace(batch.knots, levels=levels))
+    replace(model, batches=(wrong, *model.batches[1:])).save(tmp_path / "m.zarr")
+    with refused("damaged", kind=FormatError):
+        load_model(tmp_path / "m.zarr")
 
 
 @pytest.mark.parametrize("knots", [[5], [5, -1], [5, True], "5", [10**9, 0], [0, 0], [4, 0], None])

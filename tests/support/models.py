@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from protodask.data.format.schema import Column, Label
-from protodask.prototypes.kernel import Differences, Knots
+from protodask.prototypes.kernel import Differences, Knots, Line
 from protodask.prototypes.model import Batch, PrototypeSet
 
 
@@ -55,21 +55,24 @@ def make_model(
     return replace(model, **others)
 
 
-def looking_at_scores(model: PrototypeSet) -> PrototypeSet:
-    """The first batch looks at its first feature in both forms."""
+def looking_at_scores(model: PrototypeSet, levels: bool = True) -> PrototypeSet:
+    """The first batch looks at its first feature as it is, as its normal score, and as its level."""
     batch = model.batches[0]
-    both = np.array([0, 0, *range(1, batch.n_features)])
-    center, scale = batch.center[both], batch.scale[both]
-    center[1], scale[1] = 0.0, 1.0
-    line = np.array([-1.0, 0.25, 3.0]), np.array([-3.0, 0.5, 2.0])
+    lines = [
+        Line(np.array([-1.0, 0.25, 3.0]), np.array([-3.0, 0.5, 2.0])),
+        Line(np.array([-1.0, -0.9, 0.5, 0.51]), np.array([-0.75, -0.25, -0.25, 1.0]), is_level=True),
+    ][: 2 if levels else 1]
+    forms = np.array([0] * len(lines) + list(range(batch.n_features)))
+    center, scale = batch.center[forms], batch.scale[forms]
+    center[1 : 1 + len(lines)], scale[1 : 1 + len(lines)] = 0.0, 1.0
     changed = replace(
         batch,
-        feature_index=batch.feature_index[both],
-        feature_weight=batch.feature_weight[both],
+        feature_index=batch.feature_index[forms],
+        feature_weight=batch.feature_weight[forms],
         center=center,
         scale=scale,
-        prototypes=batch.prototypes[:, both],
-        knots=Knots.of([None, line, *[None] * (batch.n_features - 1)], 5),
+        prototypes=batch.prototypes[:, forms],
+        knots=Knots.of([None, *lines, *[None] * (batch.n_features - 1)], 5),
     )
     return replace(model, batches=(changed, *model.batches[1:]))
 

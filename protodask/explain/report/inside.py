@@ -23,7 +23,7 @@ from protodask.explain.report.text import (
     text,
 )
 from protodask.explain.visible import visible
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import FORM_NAMES, LEVEL, NORMAL_SCORE, Batch, PrototypeSet
 
 Integers = NDArray[np.int64]
 
@@ -42,7 +42,7 @@ def features(content: Content) -> Html:
     label_of = {
         form: label for batch in batches for form, label in zip(batch.forms, model.names_in(batch), strict=True)
     }
-    # In the order of the features, a feature as it is before its normal score, and differences last.
+    # In the order of the features, a feature as it is before its normal score and level, and differences last.
     number_of = {form: place for place, form in enumerate(sorted(label_of))}
     names = [label_of[form] for form in sorted(label_of)]
     weights = np.zeros((len(names), len(batches)))
@@ -66,10 +66,16 @@ def features(content: Content) -> Html:
         "A weight of 1 makes two cases that differ by one standard deviation in this feature alone 61% similar, a "
         "weight of 2 makes them 14% similar. Where features were not standardised, it is one unit instead."
     )
-    if any(batch.knots is not None for batch in batches):
+    kinds = {FORM_NAMES[kind] for *_, kind in label_of}
+    if NORMAL_SCORE in kinds:
         said += (
             " A normal score is the place of a value among those of the training data: 0 in the middle, at least -3 "
             "and at most 3."
+        )
+    if LEVEL in kinds:
+        said += (
+            " A level rises where classes change from one value of the feature to the next, and is the same between "
+            "such thresholds."
         )
     if any(batch.differences is not None for batch in batches):
         said += (
@@ -138,7 +144,7 @@ def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str
 
 
 def _different(batch: Batch) -> Integers:
-    """Columns of a batch, of two forms of a feature the heavier one: both have the same raw values."""
+    """Columns of a batch, of several forms of a feature the heaviest one: all have the same raw values."""
     forms, heaviest = batch.forms, dict[tuple[int, float, int], int]()
     for place in np.argsort(-batch.feature_weight, kind="stable").tolist():
         heaviest.setdefault(forms[place][:3], place)

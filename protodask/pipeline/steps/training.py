@@ -70,7 +70,7 @@ class TrainingSettings:
         Literal["plain", "scores", "both", "all"] | None,
         _said(
             "Numbers as they are, as normal scores, which heavy tails and lumps do not harm, in both forms, or in "
-            "all: with differences of those that go together.",
+            "all: with levels, which rise where classes change, and differences of those that go together.",
             "all",
         ),
     ] = None
