@@ -96,9 +96,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Whether a round begins with small steps, where rows are many and some are held out: see the module `steps`.
     recipe
         What these, the penalties and the precision are where they are None. "averaged": both feature weights, all
-        forms, a fifth of the rows held out, candidates trained on as well, five draws of 500 candidates, of more
-        than 2,000 rows two, and one of more than 48,000, of 20 times the root of the number of rows, up to 2,000, and
-        of 12,288 rows and more 14 times, up to 8,000; `lambda_v` is 1e-4 and `lambda_w` 1e-10.
+        forms, a fifth of the rows held out, candidates trained on as well, four draws of 500 candidates, of more
+        than 2,000 rows two, and one of more than 48,000, of 14 times the root of the number of rows, of 12,288 rows and
+        more 2,000 at least and 8,000 at most; `lambda_v` is 1e-4 and `lambda_w` 1e-10.
         "source": shared feature weights, features as they are, no rows held out, candidates left out, one draw of 1,000
         of them, float32; `lambda_v` is 1e-3 and `lambda_w` 1e-8.
     max_fraction

@@ -51,6 +51,9 @@ RECORD = RecordKind(
 MOST_PARAMETERS = 2**24
 """Far more than a problem has: a bound on what a damaged log can make a reader allocate."""
 
+MADE_OF = "of"
+"""Name of what tells arrays from those that were made of something else."""
+
 NOT_SETTINGS = ("environment", CHECKSUM)
 """What a run's record says besides its settings."""
 
@@ -105,13 +108,18 @@ class RunDirectory:
         name = f"batch-{batch}-{stage}.log"
         return _RecordedFunction(os.path.join(self.path, name), self.seal_of(name), function)
 
-    def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-        """The arrays of a batch that were recorded under a name; made and recorded now where they were not."""
+    def arrays(
+        self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]], of: int = 0
+    ) -> dict[str, NDArray[Any]]:
+        """The arrays of a batch that were recorded under a name; made and recorded now where they were not.
+
+        Where what they are made `of` is not the run's alone, those of another number are made anew.
+        """
         file_name = f"batch-{batch}-{name}.arrays"
         path, seal = os.path.join(self.path, file_name), self.seal_of(file_name)
         found = read_arrays(path, seal)
-        if found is None:
-            found = dict(make())
+        if found is None or found.get(MADE_OF, np.zeros(1)).tolist() != [of]:
+            found = {**make(), **({MADE_OF: np.array([of])} if of else {})}
             with storage_errors(self.path, "writing"):
                 _write(path, pack_arrays(found, seal))
         return found

@@ -21,6 +21,7 @@ the same for any number of threads. A run keeps where it is after each part of t
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -117,19 +118,19 @@ class Steps:
     def take(
         self,
         start: Floats,
-        remember: Callable[[str, Callable[[], Arrays]], Arrays],
+        remember: Callable[[str, Callable[[], Arrays], int], Arrays],
         report: Callable[[Iteration], None],
     ) -> Stepped:
         """Take them from `start`, as long as they help the rows held out, and come back to where these lose least.
 
-        `remember` gives the arrays of a part of the way, made by the function if they are not known yet.
+        `remember` gives the arrays of a part of the way, made by the function if they are not known yet for the number.
         """
-        at = np.log(start)
+        at, way = np.log(start), self._way(start)
         state: Arrays = {"at": at, "mean": np.zeros_like(at), "square": np.zeros_like(at)}
         least, best, last_better, done = math.inf, at, 0, 0
         for number in range(1, PARTS + 1):
             first, last = (self.most * part // PARTS for part in (number - 1, number))
-            state = remember(f"steps-{last}", partial(self._part, state, first, last))
+            state = remember(f"steps-{last}", partial(self._part, state, first, last), way)
             done, held_out = last, float(state["held_out"][0])
             theta = looked_at(state["at"], self.stage.problem)
             report(Iteration(last, last, float(state["value"][0]), float(state["norm"][0]), theta, held_out))
@@ -144,6 +145,11 @@ class Steps:
         n_feature_weights = self.stage.problem.n_feature_weights
         kept_theta = np.concatenate([theta[:n_feature_weights], theta[n_feature_weights:][kept]])
         return Stepped(kept_theta, kept, done)
+
+    def _way(self, start: Floats) -> int:
+        """What tells these steps from others on the same rows: of other forms, say, or taken by another version."""
+        numbers = (STEP_BLOCKS, self.most, PARTS, RATE, WARM_UP, KEPT, KEPT_SQUARES, LEAST_FEATURE_WEIGHT, FARTHEST)
+        return zlib.crc32(np.array(numbers).tobytes(), zlib.crc32(start.tobytes(), 1))
 
     def _objective(self, source: Source, problem: RoundProblem) -> Objective:
         shared = self.engine.share(problem)

@@ -127,8 +127,10 @@ class RunLog(Protocol):
         """`function`, for one stage of the training of one round: a precision."""
         ...
 
-    def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-        """The arrays of a round under a name, made only if they are not remembered."""
+    def arrays(
+        self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]], of: int = 0
+    ) -> dict[str, NDArray[Any]]:
+        """The arrays of a round under a name, made only if none of the same number are remembered."""
         ...
 
 
@@ -319,7 +321,7 @@ class Training:
         steps = Steps(self.engine.nearby(), stage, *self._penalties, config.seed)
         stepped = steps.take(
             stepping_start(problem),
-            (lambda name, make: make()) if self.log is None else partial(self.log.arrays, number),
+            (lambda name, make, of: make()) if self.log is None else partial(self.log.arrays, number),
             partial(report, stage.problem, rows=stage.rows),
         )
         left = int(np.count_nonzero(stepped.kept))

@@ -90,7 +90,7 @@ class Stopwatch:
 
         return timed
 
-    def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, Any]], of: int = 0) -> dict[str, Any]:
         return dict(make())
 
 

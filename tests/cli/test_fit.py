@@ -33,7 +33,7 @@ def test_fit__help_states_the_real_defaults() -> None:
     assert options["recipe"].show_default == "averaged"
     assert [options[name].show_default for name in by_rows] == [
         "by the number of rows, 500 to 8,000",
-        "5; 2 of more than 2,000 rows; 1 of more than 48,000",
+        "4; 2 of more than 2,000 rows; 1 of more than 48,000",
         "float64 up to 500 rows, float32 beyond",
     ]
     for name in SETTINGS:

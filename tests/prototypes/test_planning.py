@@ -96,7 +96,7 @@ def test_plan__describes_itself_in_plain_values(small: Dataset) -> None:
     assert (described["rows"], described["blocks"], described["candidates"]) == (500, 8, 500)
     assert (described["fits"], described["remedies"], described["seconds"]) == (True, [], None)
     assert described["assumed_evaluations"] == HELD_OUT_EVALUATIONS
-    assert described["batches"] == 5, "a round of each of five draws"
+    assert described["batches"] == 4, "a round of each of four draws"
 
 
 def check_seconds(found: Plan) -> None:

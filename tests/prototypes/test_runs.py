@@ -245,6 +245,14 @@ def test_arrays__of_another_batch_are_made_anew(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["rows"], np.arange(7))
 
 
+def test_arrays__of_something_else_are_made_anew(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path), seal=3)
+    for of in (5, 0, 7):
+        made = run.arrays(1, "steps-9", lambda of=of: {"at": np.arange(of)}, of)  # type: ignore[misc]
+        again = run.arrays(1, "steps-9", lambda: pytest.fail("they were recorded"), of)
+        assert len(made["at"]) == len(again["at"]) == of
+
+
 def test_fit__of_a_finished_run_makes_no_pass_but_the_one_that_scores(
     dataset: Dataset, engine: Engine, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from protodask.engine import Engine, Layout, Source, array_source, open_engine, 
 from protodask.engine.together import Company
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import config as config_module
+from protodask.prototypes import forms as forms_module
 from protodask.prototypes import staging as staging_module
 from protodask.prototypes import steps as steps_module
 from protodask.prototypes.candidates import HELD_OUT, priority
@@ -293,6 +294,35 @@ def test_training__in_steps_has_the_same_bits_however_rows_are_read(
     assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, whole)
 
 
+@pytest.mark.parametrize("change", ["other forms", "another rate"])
+def test_training__in_steps_that_were_others_begins_anew(
+    engine: Engine,
+    make_rows: MakeRows,
+    assert_same_bits: SameBits,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    change: str,
+) -> None:
+    """As those that an earlier version has taken."""
+    arrays = make_rows(ROWS, 2)
+    data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d", dtype="float64", block_rows=64)
+
+    def interrupt(event: FitEvent) -> None:
+        if isinstance(event, IterationDone):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patches:
+        if change == "other forms":
+            patches.setattr(forms_module, "normal_scores", lambda *given: None)
+            patches.setattr(forms_module, "levels", lambda *given: None)
+        else:
+            patches.setattr(steps_module, "RATE", 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            fit(data, CONFIG, tmp_path / "run", engine, callbacks=[interrupt])
+    assert read_arrays_of(tmp_path / "run")
+    assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, fit(data, CONFIG, engine=engine).model)
+
+
 @pytest.mark.parametrize("company", ["side by side", "in step"])
 def test_draws__take_their_steps_in_any_company(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, company: Company
@@ -425,7 +455,7 @@ def test_steps__are_adams_in_logarithms(engine: Engine, monkeypatch: pytest.Monk
         at = at - rate * (first / (1 - 0.9**step)) / np.sqrt(second / (1 - 0.99**step))
         seen.append(np.exp(at))
     told: list[Iteration] = []
-    steps.take(start, lambda name, make: make(), told.append)
+    steps.take(start, lambda name, make, of: make(), told.append)
     assert [state.iteration for state in told] == list(range(1, len(told) + 1))
     assert [state.value for state in told] == pytest.approx(
         [value(np.log(theta)) for theta in (start, *seen)][: len(told)], rel=1e-4
@@ -444,7 +474,7 @@ def test_steps__come_back_to_where_rows_held_out_lose_least(engine: Engine, monk
         return part(self, state, first, last) | {"held_out": np.array([lost])}
 
     monkeypatch.setattr(Steps, "_part", losing)
-    found = steps.take(stepping_start(problem), lambda name, make: make(), told.append)
+    found = steps.take(stepping_start(problem), lambda name, make, of: make(), told.append)
     best = min(told, key=lambda state: state.held_out)
     assert found.steps == told[-1].iteration < steps.most, "it ends when nothing is gained"
     assert [state.held_out for state in told] == [0.6, 0.4, 0.5, 0.45, 0.41]
@@ -465,7 +495,7 @@ def test_steps__look_at_every_row_in_each_round(engine: Engine, monkeypatch: pyt
         return reduce(self, *given, **named)
 
     monkeypatch.setattr(Engine, "reduce", noted)
-    steps.take(stepping_start(problem), lambda name, make: make(), lambda state: None)
+    steps.take(stepping_start(problem), lambda name, make, of: make(), lambda state: None)
     assert (steps.blocks, steps.of_a_round) == (24, 12)
     rounds = [seen[first : first + 12] for first in range(0, len(seen), 12)]
     for blocks in rounds:

@@ -13,7 +13,7 @@ from protodask import sample_data
 def test_readme__estimator(tmp_path: Path) -> None:
     accuracy, *_, statuses = run_python(example("estimator"), tmp_path).splitlines()
     assert float(accuracy) > 0.9
-    assert statuses == str(["held out"] * 10), "of five draws of two rounds"
+    assert statuses == str(["held out"] * 8), "of four draws of two rounds"
 
 
 @pytest.mark.slow

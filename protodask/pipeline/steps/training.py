@@ -47,7 +47,7 @@ class TrainingSettings:
         int | None,
         _said(
             "Draws of candidates, each trained by itself; the model is their mean.",
-            "5; 2 of more than 2,000 rows; 1 of more than 48,000",
+            "4; 2 of more than 2,000 rows; 1 of more than 48,000",
         ),
     ] = None
     hold_out: Annotated[
