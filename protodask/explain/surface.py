@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.data.format.schema import Label
 from protodask.engine import one_blas_thread
 from protodask.errors import InputError
+from protodask.prototypes.kernel import Line
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 
 Floats = NDArray[np.float64]
@@ -157,14 +158,15 @@ def _range(model: PrototypeSet, column: int, n_batches: int) -> Limits:
 
 def _kernel_widths(model: PrototypeSet, column: int, n_batches: int, value: float) -> list[float]:
     """`scale_d / v_d` in each batch that looks at a feature: the distance at which similarity is exp(-1/2), of a normal
-    score as steep as it is at a value, of a difference while the other feature stays.
+    score as steep as it is at a value, of a level as steep as it is from its first knot to its last, of a difference
+    while the other feature stays.
     """
     widths: list[float] = []
     for batch in model.batches[:n_batches]:
         for place in batch.places_of(column).tolist():
             scale = batch.scale[place]
             if batch.knots is not None and place in batch.knots.places:
-                scale = _slope(batch.knots.values[place], batch.knots.scores[place], value)
+                scale = _slope(batch.knots.line(place), value)
             widths.append(float(scale / batch.feature_weight[place]))
         if batch.differences is None:
             continue
@@ -176,11 +178,17 @@ def _kernel_widths(model: PrototypeSet, column: int, n_batches: int, value: floa
     return widths
 
 
-def _slope(values: Floats, scores: Floats, value: float) -> float:
-    """Difference of values for a difference of scores of 1, between the knots around a value."""
-    last = int(np.searchsorted(values, values[-1]))
-    after = min(max(int(np.searchsorted(values, value)), 1), last)
-    return float((values[after] - values[after - 1]) / (scores[after] - scores[after - 1]))
+def _slope(line: Line, value: float) -> float:
+    """Difference of values for a difference of scores of 1, between the knots around a value, or of a level, which is
+    flat between thresholds, over all of them.
+    """
+    values, scores, is_level = line
+    after = last = int(np.searchsorted(values, values[-1]))
+    before = 0
+    if not is_level:
+        after = min(max(int(np.searchsorted(values, value)), 1), last)
+        before = after - 1
+    return float((values[after] - values[before]) / (scores[after] - scores[before]))
 
 
 def _line(

@@ -58,7 +58,7 @@ def feature_weight_table(model: PrototypeSet) -> Table:
 
     `weight` refers to standardised features, so that weights compare; `weight_per_unit = weight / scale` to raw units:
     a difference of `1 / weight_per_unit` in that feature alone leaves a similarity of `exp(-1/2)`, about 0.61. Normal
-    scores have no unit but their own.
+    scores have no unit but their own, nor have levels.
     """
     lines: list[tuple[Cell, ...]] = []
     for number, batch in enumerate(model.batches, start=1):

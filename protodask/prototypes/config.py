@@ -71,8 +71,9 @@ class FitConfig:
     rise where classes change, and differences of those that go together: see the module `forms`."""
     n_candidates: int = 0
     """`M`: rows tried as prototypes in a round of a draw; 0 for 500 up to 2,000 rows, then 14 times the root of their
-    number. Of 12,288 rows or more they are 2,000 at least and 8,000 at most, beyond a million fewer again, 2,000 of
-    four million; those that small steps find of no use are let go before all rows are looked at."""
+    number up to 2,000. Of 12,288 rows or more, where a round begins with small steps, they are 2,000 to 8,000, beyond a
+    million fewer again, 2,000 of four million; those that small steps find of no use are let go before all rows are
+    looked at."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
     lambda_v: float = 1e-4

@@ -72,8 +72,9 @@ class Fitting:
         if not self.config.n_batches:
             return first, []
         if self.config.n_draws > 1:
-            # The same for all draws: of a value's place among all rows, those that a draw holds out as well.
-            data = replace(data, forms=forms_of(self.engine, data, self.config))
+            # The same for all draws: of a value's place among all rows, and of thresholds that all rows agree on, those
+            # that a draw holds out as well.
+            data = replace(data, forms=forms_of(self.engine, data, self.config, self.log))
         parts = held_out_parts(self.engine, data, self.config, grouped)
         if len(parts) == 1:
             return self._training(parts[0], 0, self.engine, self.callbacks).run(start)

@@ -14,12 +14,17 @@ of two far apart on one. The level of a value is how much the classes change fro
 
     h(x) = sum_{t_i < x} H(p_i, p_{i+1}),    H(p, q)^2 = sum_k (sqrt p_k - sqrt q_k)^2,
 
-with `p_i` the shares of the classes between the thresholds `t_{i-1}` and `t_i`, of which there are those of a decision
-tree of this column alone. A threshold has to say more of the classes of `n` rows than the `(K - 1) / 2 log2 n` bits
-that the shares beyond it take; to ask for twice as much loses more. Levels are spread half as much as standardised
-features, so that weights choose them where they are worth it: as much, and small tables are learnt by heart. On 52
-tables (tests/benchmarks/tables.py) the log-loss falls by 4 per cent in the geometric mean, by half where thresholds are
-all there is.
+with `p_i` the shares of the `K` classes between the thresholds `t_{i-1}` and `t_i` (of their counts and 1/2 each), of
+which there are those of a decision tree of this column alone. A threshold has to say more of the classes of `n` rows
+than it takes to state it, where there are `m` values:
+
+    (K - 1) / 2 log2 n + log2(m - 1) bits,    n = (sum w)^2 / sum w^2
+
+with `w` the weights of the rows. Without the second term, every third column of noise has a threshold by chance, and
+since the forms are those of all draws, the rows that a draw holds out cannot say so. Levels are spread half as much as
+standardised features, so that weights choose them where they are worth it: as much, and small tables are learnt by
+heart. On 52 tables (tests/benchmarks/tables.py) the log-loss falls by 4 per cent in the geometric mean, by half where
+thresholds are all there is.
 
 Where columns go together, what tells classes apart may be how little they differ: a stone that is not as deep as one of
 its width should be. Of either column that is a sliver, which weights that make all else alike cannot open. So pairs
@@ -34,8 +39,8 @@ does. The log-loss of diamonds falls by a fifth, that of nine smaller tables by 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +51,7 @@ from protodask.engine import Block, Engine, Reduction, Source, identity, one_bla
 from protodask.prototypes.candidates import MergeSamples, Sample, sample_of
 from protodask.prototypes.config import FeatureForms
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, product
+from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -96,12 +102,26 @@ class Forms:
 
     columns: Integers
     """The feature that each is a form of, ascending (D',); of several, the feature as it is comes first, then its
-    normal score. After them all, the first of those that each difference is of."""
+    normal score, then its level. After them all, the first of those that each difference is of."""
     knots: Knots | None = None
     """Of normal scores and levels; None where there are none."""
     differences: Differences | None = None
     narrow: Floats | None = None
     """Of each form, how much less it is spread than its feature (D',): 1 but for differences."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it is made of, to be remembered."""
+        found: dict[str, NDArray[Any] | None] = {"columns": self.columns, "narrow": self.narrow}
+        for part in (self.knots, self.differences):
+            found |= {} if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
+        return {name: values for name, values in found.items() if values is not None}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Forms:
+        """What such arrays were made of."""
+        knots = Knots(arrays["values"], arrays["scores"], arrays.get("levels")) if "values" in arrays else None
+        differences = Differences(arrays["others"], arrays["factor"]) if "others" in arrays else None
+        return cls(arrays["columns"], knots, differences, arrays.get("narrow"))
 
     def looked_at(self, active: Integers) -> Integers:
         """The features that some of the forms are of, ascending."""
@@ -158,8 +178,11 @@ def learn_forms(
     columns: Sequence[Column],
     wanted: FeatureForms,
     seed: int,
+    precision: Precision = "float64",
 ) -> Forms:
     """The forms that are `wanted` of the features of a source; other than as they are, it takes two passes.
+
+    Normal scores and levels are of values in the `precision` of the kernel, which tells no others apart.
 
     Numbers alone have normal scores and levels: categories stay as they are, ordered or not.
     """
@@ -175,17 +198,17 @@ def learn_forms(
     features = taken[FEATURES.name]
     weight = np.ones(len(features)) if weights is None else weights
     scores: list[Line | None] = [None] * n_features
-    found = scores.copy()
+    levels = scores.copy()
     for place in np.flatnonzero(numeric).tolist():
-        values = features[:, place].astype(np.float64)
+        values = features[:, place].astype(precision).astype(np.float64)
         scores[place] = normal_scores(values, weight)
-        found[place] = levels(values, taken[TARGET.name], weight) if wanted == "all" else None
+        levels[place] = levels_of(values, taken[TARGET.name], weight) if wanted == "all" else None
     if wanted != "all":
         return arranged(scores, wanted)
     known = np.flatnonzero(~features[:, _marks(columns)].any(axis=1))
     if weight[known].sum() < MOSTLY * weight.sum():
         known = np.arange(len(features))
-    return arranged(scores, wanted, found, alike(features[known], weight[known], np.flatnonzero(numeric)))
+    return arranged(scores, wanted, levels, alike(features[known], weight[known], np.flatnonzero(numeric)))
 
 
 def _marks(columns: Sequence[Column]) -> list[int]:
@@ -306,7 +329,7 @@ def normal_scores(values: Floats, weight: Floats) -> Line | None:
     return Line(distinct, score)
 
 
-def levels(values: Floats, target: Integers, weight: Floats) -> Line | None:
+def levels_of(values: Floats, target: Integers, weight: Floats) -> Line | None:
     """Values of a feature on either side of every threshold at which the classes of `target` change, and their levels,
     of mean 0 and standard deviation `LEVEL_SPREAD`; None where they do not.
     """
@@ -316,12 +339,14 @@ def levels(values: Floats, target: Integers, weight: Floats) -> Line | None:
     label, code = np.unique(target, return_inverse=True)
     if len(distinct) <= 2 or len(label) < 2:
         return None
-    n_rows = len(values)
+    weight = weight / weight.max()
+    weight *= weight.sum() / (weight @ weight)
+    worth = weight.sum()
     tree = DecisionTreeClassifier(
         criterion="entropy",
         max_leaf_nodes=MOST_LEVELS,
-        min_samples_leaf=max(FEWEST_IN_LEVEL, int(LEVEL_SHARE * n_rows)),
-        min_impurity_decrease=(len(label) - 1) / 2 * np.log2(n_rows) / n_rows,
+        min_samples_leaf=max(FEWEST_IN_LEVEL, int(LEVEL_SHARE * len(values))),
+        min_impurity_decrease=((len(label) - 1) / 2 * np.log2(worth) + np.log2(len(distinct) - 1)) / worth,
         random_state=0,
     )
     # Of places among the values, which float32, in which a tree compares, tells apart.
@@ -337,7 +362,10 @@ def levels(values: Floats, target: Integers, weight: Floats) -> Line | None:
     change = np.sqrt((np.diff(np.sqrt(mass), axis=0) ** 2).sum(axis=1))
     score = np.concatenate([[0.0], np.cumsum(change)])
     score -= share @ score
-    score *= LEVEL_SPREAD / np.sqrt(share @ score**2)
+    spread = np.sqrt(share @ score**2)
+    if not spread > 0:
+        return None
+    score *= LEVEL_SPREAD / spread
     return Line(distinct[np.stack([last, last + 1], axis=1).ravel()], np.repeat(score, 2)[1:-1], is_level=True)
 
 

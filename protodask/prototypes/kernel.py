@@ -140,17 +140,21 @@ class Differences:
 
 
 class ScoredColumns:
-    """Normal scores and levels of some rows, found once for all batches that look at them."""
+    """Normal scores and levels of some rows, found once for all batches that look at them.
 
-    def __init__(self, features: Array) -> None:
+    They are those of the values in the `precision` of the kernel: a level may rise between two of these.
+    """
+
+    def __init__(self, features: Array, precision: Precision) -> None:
         self._features = features
+        self._precision = precision
         self._known: dict[tuple[int, bytes], Floats] = {}
 
     def scores(self, column: int, knots: Knots, place: int) -> Floats:
         """Of a column of the rows, by the knots at a place."""
         key = column, knots.keys[place]
         if key not in self._known:
-            self._known[key] = knots.score(place, self._features[:, column])
+            self._known[key] = knots.score(place, self._features[:, column].astype(self._precision, copy=False))
         return self._known[key]
 
 
@@ -275,7 +279,7 @@ class RowSide:
         # Squares must stay finite; a row that far away is far from every prototype as it is.
         np.clip(out, -FARTHEST, FARTHEST, out=out)
         if self.knots is not None:
-            scored = ScoredColumns(features) if scored is None else scored
+            scored = ScoredColumns(features, self.dtype) if scored is None else scored
             for place, column, number in self.scored:
                 out[:, place] = scored.scores(column, self.knots, number)[first : first + len(features)]
         return out

@@ -237,8 +237,9 @@ class PrototypeSet:
     def forgiving_columns(self) -> tuple[Column, ...]:
         """The columns of rows in which values may be missing that no row to train on lacked.
 
-        A number counts as the mean then, or as the median if its normal scores alone are looked at, or its levels, as
-        what has the one in the middle, or its differences from others, as the median of prototypes; a category as none.
+        A number counts as the mean then, or as the median if its normal scores alone are looked at, as the value of
+        mean level if its levels alone are, as the median of prototypes if it is only in differences; a category as
+        none.
         """
         columns = self.columns
         if len(feature_names(columns)) != self.n_features:
@@ -353,7 +354,7 @@ class PrototypeSet:
         for first in range(0, len(features), step):
             rows = features[first : first + step]
             running = np.tile(self.marginals, (len(rows), 1))
-            scored = ScoredColumns(rows)
+            scored = ScoredColumns(rows, self.precision)
             for count, kernel in enumerate(itertools.chain([None], kernels)):
                 if kernel is not None:
                     kernel.add(rows, running, scored)

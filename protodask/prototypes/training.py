@@ -110,14 +110,21 @@ class TrainingData:
     """In which its features enter; None where that is not known yet."""
 
 
-def forms_of(engine: Engine, data: TrainingData, config: FitConfig) -> Forms:
-    """The forms in which features of the data enter: those they have, or those that the settings ask for."""
+def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog | None = None) -> Forms:
+    """The forms in which features of the data enter: those they have, or those that the settings ask for, which a log
+    remembers: a run that goes on has those that it began with.
+    """
     if data.forms is not None:
         return data.forms
     columns: Sequence[Column] = data.columns
     if sum(len(column.feature_names) for column in columns) != len(data.feature_names):
         columns = [Column(name) for name in data.feature_names]
-    return learn_forms(engine, data.source, data.array_names, columns, config.feature_forms, config.seed)
+
+    def learn() -> dict[str, NDArray[Any]]:
+        wanted = config.feature_forms, config.seed, config.kernel_precision
+        return learn_forms(engine, data.source, data.array_names, columns, *wanted).arrays()
+
+    return Forms.of_arrays(learn() if log is None else log.arrays(0, "forms", learn))
 
 
 class RunLog(Protocol):
@@ -204,7 +211,7 @@ class Training:
 
     @cached_property
     def _forms(self) -> Forms:
-        return forms_of(self.engine, self.data, self.config)
+        return forms_of(self.engine, self.data, self.config, self.log)
 
     @cached_property
     def _rows(self) -> Source | None:

@@ -3,9 +3,9 @@
 Letters: `F` features of the model, `D` forms in which any of its `B` batches looks at them, each once, `J` prototypes
 of all batches, `K` classes.
 
-The forms `z` of a row are `(x_i - f x_j - center) / scale`, where `f` is 0 but for differences, or the normal score of
-`x_i`. Batches differ in their feature weights `v_b`; with the square multiplied out, one product serves them all,
-where `e_b` is 1 for the batch of the prototype and 0 for the others:
+The forms `z` of a row are `(x_i - f x_j - center) / scale`, where `f` is 0 but for differences, or the normal score or
+level of `x_i`. Batches differ in their feature weights `v_b`; with the square multiplied out, one product serves them
+all, where `e_b` is 1 for the batch of the prototype and 0 for the others:
 
     -1/2 sum_d (v_bd (z_d - s_jd))^2 = [z, (sum_d v_bd^2 z_d^2)_b, 1] . [v_b^2 s_j, -e_b / 2, -|v_b s_j|^2 / 2]
     q_k = p0_k + sum_j [y_j = k] w_j exp(...)
@@ -32,7 +32,7 @@ Integers = NDArray[np.int64]
 class Ramps:
     """`S` functions that are linear between knots and constant beyond them, as sums over their pieces:
 
-    f(x) = first + sum_i slope_i min(max(x - start_i, 0), width_i)
+    f(x) = first + sum_i rise_i min(max(x - start_i, 0) / width_i, 1)
     """
 
     first: Floats
@@ -40,19 +40,20 @@ class Ramps:
     start: Floats
     """(S, pieces), and so the others."""
     width: Floats
-    slope: Floats
+    """1 where a knot is repeated."""
+    rise: Floats
 
     @classmethod
     def of(cls, values: Floats, results: Floats) -> Ramps:
         """Given ascending knots and what the functions are there (S, Q); the last may be repeated."""
         width = np.diff(values, axis=1)
-        slope = np.divide(np.diff(results, axis=1), width, out=np.zeros_like(width), where=width > 0)
-        return cls(results[:, 0], values[:, :-1], width, slope)
+        return cls(results[:, 0], values[:, :-1], np.where(width > 0, width, 1.0), np.diff(results, axis=1))
 
     def apply(self, values: Floats) -> Floats:
         """Each function of its own value (..., S)."""
-        pieces = np.minimum(np.maximum(values[..., None] - self.start, 0.0), self.width)
-        found: Floats = self.first + np.einsum("...sq,sq->...s", pieces, self.slope)
+        with np.errstate(over="ignore"):  # of a piece as narrow as numbers can be
+            pieces = np.minimum(np.maximum(values[..., None] - self.start, 0.0) / self.width, 1.0)
+        found: Floats = self.first + np.einsum("...sq,sq->...s", pieces, self.rise)
         return found
 
 

@@ -277,8 +277,8 @@ def _forms(graph: _Graph, forms: Forms, features: str) -> str:
 def _ramps(graph: _Graph, ramps: Ramps, values: str) -> str:
     """Each function of its own column of some values (N, S)."""
     above = graph.add("Sub", graph.add("Unsqueeze", values, graph.axis(2)), graph.array(ramps.start[None]))
-    pieces = graph.add("Min", graph.add("Max", above, graph.number(0.0)), graph.array(ramps.width[None]))
-    scaled = graph.add("Mul", pieces, graph.array(ramps.slope[None]))
+    shares = graph.add("Div", graph.add("Max", above, graph.number(0.0)), graph.array(ramps.width[None]))
+    scaled = graph.add("Mul", graph.add("Min", shares, graph.number(1.0)), graph.array(ramps.rise[None]))
     return graph.add("Add", graph.add("ReduceSum", scaled, graph.axis(2), keepdims=0), graph.array(ramps.first))
 
 

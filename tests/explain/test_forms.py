@@ -92,6 +92,28 @@ def test_surface__is_what_the_model_says(model: PrototypeSet) -> None:
     np.testing.assert_allclose(ours, expected[: len(ours)], rtol=1e-9)
 
 
+def test_surface__of_a_level_where_all_prototypes_have_one_value(model: PrototypeSet) -> None:
+    batch = model.batches[0]
+    place = int(np.flatnonzero([name == "x0 (level)" for name in model.names_in(batch)])[0])
+    kept = np.array([place, *np.flatnonzero(batch.feature_index > 0)])
+    standardization = batch.standardization.select(kept)
+    prototypes = batch.prototypes[:, kept].copy()
+    prototypes[:, 0] = 0.0
+    alone = replace(
+        batch,
+        feature_index=batch.feature_index[kept],
+        feature_weight=batch.feature_weight[kept],
+        center=standardization.center,
+        scale=standardization.scale,
+        knots=standardization.knots,
+        prototypes=prototypes,
+    )
+    found = surface(replace(model, batches=(alone,)), "x0", "x1", at=some_rows()[0], n_points=5)
+    assert np.isfinite(found.first_values).all()
+    assert np.isfinite(found.probability).all()
+    assert found.first_values[-1] > found.first_values[0]
+
+
 def kernel_values(batch: Batch, row: NDArray[np.float64]) -> NDArray[np.float64]:
     """The kernel between a row of all features and each prototype of a batch."""
     apart = batch.standardization.apply(row[None, batch.feature_index]) - batch.standardization.apply(batch.prototypes)

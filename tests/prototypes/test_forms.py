@@ -28,10 +28,11 @@ from protodask.prototypes.forms import (
     MOST_KNOTS,
     MOST_LEVELS,
     UNSEEN,
+    Forms,
     arranged,
     expected_forms,
     learn_forms,
-    levels,
+    levels_of,
     normal_scores,
     sample_rows,
 )
@@ -205,7 +206,7 @@ def test_learn_forms__of_more_rows_than_the_sample_holds(engine: Engine, monkeyp
         learn_forms(engine, array_source(arrays, block_rows), ("features", "target"), COLUMNS, "scores", 5).knots
         for block_rows in (256, 4096)
     ]
-    assert_same_knots(*found[:2])
+    assert_same_knots(*found)
     every = learn_forms(engine, array_source(lognormal(1500)), ("features", "target"), COLUMNS, "scores", 5).knots
     assert found[0] is not None
     assert every is not None
@@ -324,9 +325,10 @@ def test_levels__are_how_much_the_classes_change_up_to_a_value(seed: int) -> Non
     arrays = banded(300, seed)
     values, target = arrays["features"][:, 0], arrays["target"].astype(np.int64)
     weight = np.random.default_rng(seed).uniform(0.5, 2, 300)
-    found = levels(values, target, weight)
+    found = levels_of(values, target, weight)
     assert found is not None
     assert found.is_level
+    weight *= weight.sum() / (weight @ weight)
     below, above = found.values[::2], found.values[1::2]
     np.testing.assert_array_equal(np.searchsorted(np.sort(values), below) + 1, np.searchsorted(np.sort(values), above))
     assert (np.abs(np.subtract.outer([-0.5, 0.7], below)).min(axis=1) < 0.1).all(), "the cuts are found"
@@ -337,12 +339,38 @@ def test_levels__are_how_much_the_classes_change_up_to_a_value(seed: int) -> Non
     np.testing.assert_allclose(np.interp(values, found.values, found.scores), expected, atol=1e-12)
 
 
-def test_levels__of_what_says_nothing_are_none() -> None:
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("kind", ["equal", "uneven", "a tenth", "a class"])
+def test_levels__of_what_says_nothing_are_rare(classes: int, kind: str) -> None:
     rng = np.random.default_rng(0)
-    found = [levels(rng.normal(size=400), rng.integers(0, 3, 400), np.ones(400)) for _ in range(100)]
-    assert sum(line is not None for line in found) <= 20, "of chance, since the best of many thresholds is tried"
-    assert levels(np.repeat([0.0, 1.0], 200), np.repeat([0, 1], 200), np.ones(400)) is None, "two values are enough"
-    assert levels(rng.normal(size=400), np.zeros(400, dtype=np.int64), np.ones(400)) is None
+    found = []
+    for _ in range(100):
+        target = rng.integers(0, classes, 400)
+        weight = {
+            "equal": np.ones(400),
+            "uneven": rng.lognormal(size=400),
+            "a tenth": np.where(rng.random(400) < 0.1, 10.0, 1.0),
+            "a class": np.where(target == 0, 10.0, 1.0),
+        }[kind]
+        found.append(levels_of(rng.normal(size=400), target, weight))
+    assert sum(line is not None for line in found) <= 8
+
+
+def test_levels__are_none_of_two_values_or_one_class() -> None:
+    rng = np.random.default_rng(0)
+    assert levels_of(np.repeat([0.0, 1.0], 200), np.repeat([0, 1], 200), np.ones(400)) is None
+    assert levels_of(rng.normal(size=400), np.zeros(400, dtype=np.int64), np.ones(400)) is None
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-20, 1e-3, 7.0, 1e20])
+def test_levels__do_not_depend_on_the_size_of_all_weights(factor: float) -> None:
+    arrays = banded(300, 0)
+    weight = np.random.default_rng(0).uniform(0.5, 2, 300)
+    found = [levels_of(arrays["features"][:, 0], arrays["target"], share) for share in (weight, factor * weight)]
+    assert found[0] is not None
+    assert found[1] is not None
+    np.testing.assert_array_equal(found[0].values, found[1].values)
+    np.testing.assert_allclose(found[0].scores, found[1].scores, rtol=1e-9)
 
 
 @given(seed=st.integers(0, 2**16), rows=st.integers(10, 400), classes=st.integers(1, 4))
@@ -350,7 +378,7 @@ def test_levels__ascend_and_are_of_few_bands(seed: int, rows: int, classes: int)
     rng = np.random.default_rng(seed)
     values = np.round(rng.standard_cauchy(rows), 1)
     target = np.searchsorted(np.sort(rng.normal(size=classes - 1)), values)
-    found = levels(values, target, np.ones(rows))
+    found = levels_of(values, target, np.ones(rows))
     if found is None:
         return
     assert (np.diff(found.values) >= 0).all()
@@ -365,7 +393,7 @@ def test_levels__ascend_and_are_of_few_bands(seed: int, rows: int, classes: int)
 
 def test_levels__tell_values_apart_that_single_precision_does_not() -> None:
     values = 1e9 + np.arange(400) / 64
-    found = levels(values, np.repeat([0, 1], 200), np.ones(400))
+    found = levels_of(values, np.repeat([0, 1], 200), np.ones(400))
     assert found is not None
     np.testing.assert_array_equal(found.values, values[199:201])
 
@@ -384,6 +412,21 @@ def test_learn_forms__of_classes_in_bands(engine: Engine) -> None:
     assert found[0].knots is not None
     assert found[1].knots is not None
     assert found[0].knots.keys == found[1].knots.keys
+
+
+def test_forms__are_remembered_as_they_were_learned(engine: Engine) -> None:
+    arrays = banded(900, 1)
+    arrays["features"] = np.concatenate([arrays["features"], np.exp(arrays["features"][:, :1]), -arrays["features"]], 1)
+    arrays["features"][:, 3] += 0.2 * arrays["features"][:, 1]
+    columns = [Column(name) for name in "abcde"]
+    source, names = array_source(arrays), ("features", "target")
+    for wanted in ("plain", "scores", "both", "all"):
+        forms = learn_forms(engine, source, names, columns, wanted, 0)
+        again = Forms.of_arrays(forms.arrays())
+        assert again.arrays().keys() == forms.arrays().keys()
+        for name, values in forms.arrays().items():
+            np.testing.assert_array_equal(again.arrays()[name], values)
+    assert {"columns", "values", "scores", "levels", "others", "factor", "narrow"} == forms.arrays().keys()
 
 
 def test_fit__learns_bands() -> None:

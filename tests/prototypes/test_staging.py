@@ -294,33 +294,45 @@ def test_training__in_steps_has_the_same_bits_however_rows_are_read(
     assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, whole)
 
 
-@pytest.mark.parametrize("change", ["other forms", "another rate"])
 def test_training__in_steps_that_were_others_begins_anew(
+    engine: Engine, make_rows: MakeRows, assert_same_bits: SameBits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As those that an earlier version has taken."""
+    arrays = make_rows(ROWS, 2)
+    data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d", dtype="float64", block_rows=64)
+    with monkeypatch.context() as patches:
+        patches.setattr(steps_module, "RATE", 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            fit(data, CONFIG, tmp_path / "run", engine, callbacks=[interrupt])
+    assert read_arrays_of(tmp_path / "run")
+    assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, fit(data, CONFIG, engine=engine).model)
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, progressive=False), replace(CONFIG, n_draws=2)])
+def test_training__goes_on_with_the_forms_it_began_with(
     engine: Engine,
     make_rows: MakeRows,
     assert_same_bits: SameBits,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    change: str,
+    config: FitConfig,
 ) -> None:
-    """As those that an earlier version has taken."""
+    """Another version, or one of another library, may learn others."""
     arrays = make_rows(ROWS, 2)
+    arrays["features"] = np.round(arrays["features"], 1)
     data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d", dtype="float64", block_rows=64)
-
-    def interrupt(event: FitEvent) -> None:
-        if isinstance(event, IterationDone):
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patches:
-        if change == "other forms":
-            patches.setattr(forms_module, "normal_scores", lambda *given: None)
-            patches.setattr(forms_module, "levels", lambda *given: None)
-        else:
-            patches.setattr(steps_module, "RATE", 0.2)
+        patches.setattr(forms_module, "LEVEL_SPREAD", 0.25)
+        whole = fit(data, config, engine=engine).model
         with pytest.raises(KeyboardInterrupt):
-            fit(data, CONFIG, tmp_path / "run", engine, callbacks=[interrupt])
-    assert read_arrays_of(tmp_path / "run")
-    assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, fit(data, CONFIG, engine=engine).model)
+            fit(data, config, tmp_path / "run", engine, callbacks=[interrupt])
+    assert any(batch.knots is not None and batch.knots.levels is not None for batch in whole.batches)
+    assert_same_bits(fit(data, config, tmp_path / "run", engine).model, whole)
+
+
+def interrupt(event: FitEvent) -> None:
+    if isinstance(event, IterationDone):
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("company", ["side by side", "in step"])

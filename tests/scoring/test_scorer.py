@@ -38,7 +38,7 @@ KIND = np.array(["apple", "apple", "apple", "berry", "berry", "berry", "apple", 
 
 
 def models(seed: int) -> list[PrototypeSet]:
-    """Models of every kind: some batches have no prototypes, normal scores, differences."""
+    """Models of every kind: some batches have no prototypes, normal scores, levels, differences."""
     plain = make_model(seed, prototypes=(6, 0, 7), n_features=5)
     scored = looking_at_scores(make_model(seed, n_features=5))
     return [plain, scored, looking_at_differences(scored, [(0, 1, 0.5), (2, 3, -1.25)]), replace(plain, batches=())]
@@ -95,6 +95,31 @@ def test_predict_proba__of_a_batch_that_looks_at_nothing() -> None:
     (expected,) = model.scores(rows, [2])
     found = replace(model, batches=(*model.batches, blind)).predict_proba(rows)
     np.testing.assert_allclose(found, probabilities(expected + np.array([1.0, 0.0, 3.0])), rtol=1e-9)
+
+
+@pytest.mark.parametrize("width", [1e-310, 5e-324, 1e-300, 1e300])
+def test_predict_proba__through_a_piece_of_any_width(width: float) -> None:
+    model = looking_at_scores(make_model(1))
+    batch = model.batches[0]
+    assert batch.knots is not None
+    values = batch.knots.values.copy()
+    values[2] = np.array([0.0, width, 2 * width, 3 * width, 3 * width])[: values.shape[1]]
+    narrow = replace(batch, knots=replace(batch.knots, values=values))
+    changed = replace(model, batches=(narrow, *model.batches[1:]))
+    rows = np.random.default_rng(0).normal(size=(5, model.n_features))
+    (expected,) = changed.scores(rows, [len(model.batches)])
+    np.testing.assert_allclose(changed.predict_proba(rows), probabilities(expected), rtol=1e-9)
+
+
+def test_predict_proba__at_thresholds_is_that_of_the_classifier() -> None:
+    """Also where rows are told apart that single precision does not tell apart."""
+    rng = np.random.default_rng(0)
+    x = 1.7e9 + rng.uniform(0, 20 * 3600, size=(1500, 1))
+    y = (x[:, 0] > 1.7e9 + 8 * 3600).astype(int)
+    classifier = PrototypeSetClassifier(n_draws=1, n_candidates=50, random_state=0).fit(x, y)
+    assert any(batch.knots is not None and batch.knots.levels is not None for batch in classifier.model_.batches)
+    found = classifier.model_.predict_proba(x)
+    np.testing.assert_allclose(classifier.predict_proba(x), found, atol=1e-4)
 
 
 def test_predict_proba__far_away_and_of_many_rows() -> None:
