@@ -22,6 +22,7 @@ from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import own_directory, training_data
+from protodask.prototypes.forms import settled
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.planning import require_shape
@@ -136,7 +137,7 @@ def budgeted(
             f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
             "Search greedily, let columns that are computed together be one feature, or leave some out.",
         )
-    fits = (FitConfig() if config is None else config).for_rows(data.n_rows)
+    fits = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
     if fits.weighted:
         warn_of_large_weights(data.summary)
     named = [[name, list(columns)] for name, columns in zip(features.names, features.columns, strict=True)]

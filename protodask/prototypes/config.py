@@ -158,30 +158,23 @@ class FitConfig:
             raise InputError("unknown-name", f"recipe is {recipe!r}.", "Choose 'averaged' or 'source'.")
         return cls(**({**SOURCE_RECIPE, **given} if recipe == "source" else given))
 
-    def for_rows(self, n_rows: int) -> FitConfig:
-        """The same settings, with what is left to the number of rows: candidates, draws and precision."""
+    def for_rows(self, n_rows: int, n_forms: int = 1) -> FitConfig:
+        """The same settings, with what is left to the number of rows, and of forms of features where there are too many
+        for small steps: candidates, draws and precision.
+        """
         candidates, draws, precision = self.n_candidates, self.n_draws, self.precision
         few = n_rows <= DRAWN_ROWS
-        if not candidates:
-            candidates = FEWEST_CANDIDATES if few else self._candidates_of(n_rows)
-        if not draws:
-            most = DRAWS_OF_FEW if few else DRAWS
-            pairs = STEPPED_PAIRS if self._takes_steps(n_rows) else DRAWN_PAIRS
-            draws = min(max(pairs // max(n_rows * candidates, 1), 1), most)
         if precision == "auto":
             precision = "float64" if n_rows <= FEW_ROWS else "float32"
+        staged = staged_rows(n_rows, stage_row_bytes(n_forms, 0, precision))
+        stepped = self.progressive and self.hold_out > 0 and staged > 0
+        if not candidates:
+            candidates = FEWEST_CANDIDATES if few else _candidates_of(n_rows, stepped)
+        if not draws:
+            most = DRAWS_OF_FEW if few else DRAWS
+            pairs = STEPPED_PAIRS if stepped else DRAWN_PAIRS
+            draws = min(max(pairs // max(n_rows * candidates, 1), 1), most)
         return replace(self, n_candidates=candidates, n_draws=draws, precision=precision)
-
-    def _takes_steps(self, n_rows: int) -> bool:
-        return self.progressive and self.hold_out > 0 and n_rows >= STEPPED_ROWS
-
-    def _candidates_of(self, n_rows: int) -> int:
-        """As many as rows that are not few are worth."""
-        root = n_rows**0.5
-        if not self._takes_steps(n_rows):
-            return min(int(CANDIDATES_BY_ROOT * root), MOST_CANDIDATES)
-        most = min(int(CANDIDATES_BY_ROOT * root), MOST_STEPPED, LOOKED_AT_PAIRS // n_rows)
-        return max(most, MOST_CANDIDATES)
 
     @property
     def kernel_precision(self) -> Precision:
@@ -231,6 +224,14 @@ SOURCE_RECIPE: Mapping[str, Any] = {
     "precision": "float32",
 }
 """Settings of one batch after the other, each on one draw of candidates of all classes, trained on all others."""
+
+
+def _candidates_of(n_rows: int, stepped: bool) -> int:
+    """As many as rows that are not few are worth; `stepped` where a round begins with small steps."""
+    by_root = int(CANDIDATES_BY_ROOT * n_rows**0.5)
+    if not stepped:
+        return min(by_root, MOST_CANDIDATES)
+    return max(min(by_root, MOST_STEPPED, LOOKED_AT_PAIRS // n_rows), MOST_CANDIDATES)
 
 
 def stage_row_bytes(n_forms: int, n_scores: int, precision: Precision) -> int:

@@ -23,6 +23,7 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import Fitting, how_together
 from protodask.prototypes.fitting import score_keeper
 from protodask.prototypes.footprint import scores_stored, shape_of
+from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scores import MemoryScores
@@ -47,7 +48,7 @@ class TrainingRows:
     ) -> tuple[PrototypeSet, list[BatchRecord]]:
         """What a fit to the rows, begun from a model if there is one, leaves behind."""
         n_rows, n_classes = self.data.source.layout.n_rows, len(self.data.classes)
-        config = config.for_rows(n_rows)
+        config = settled(config, n_rows, self.data.columns)
         if self.dataset is None or self.folder is None:
             company, most = how_together(engine, None, n_rows, n_classes, config)
             fitting = Fitting(config, engine, lambda draw: MemoryScores(), callbacks=callbacks)

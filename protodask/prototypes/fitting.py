@@ -19,6 +19,7 @@ from protodask.data.format.summary import Summary, summarize
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import Fitting, how_together
+from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import own_folder, temporary_folder
@@ -76,7 +77,7 @@ def fitted(
     If the body fails the run directory stays in any case. `rows` is what `training_data` gave for several fits of the
     same data, of whose large weights the caller has warned.
     """
-    settings = (FitConfig() if config is None else config).for_rows(data.n_rows)
+    settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
     if rows is None and settings.weighted:
         warn_of_large_weights(data.summary)
     record = {

@@ -27,7 +27,7 @@ from protodask.prototypes.config import (
     stage_row_bytes,
     staged_rows,
 )
-from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows
+from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows, settled
 from protodask.prototypes.likelihood import LANES
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
 from protodask.prototypes.staging import STAGE_BLOCK_ROWS
@@ -203,7 +203,7 @@ class Shape:
 
 def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
     """The shape of a fit; `started` where it adds to a model that has batches."""
-    config = config.for_rows(data.n_rows)
+    config = settled(config, data.n_rows, data.columns)
     columns = data.has_weight + data.has_inclusion
     unweighted = columns > 0 and not config.weighted
     class_rows = data.summary.class_rows.copy()

@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, TARGET, Column, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity, one_blas_thread
 from protodask.prototypes.candidates import MergeSamples, Sample, sample_of
-from protodask.prototypes.config import FeatureForms
+from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, product
 from protodask.prototypes.tiles import Precision
 
@@ -158,6 +158,11 @@ def expected_forms(columns: Sequence[Column], wanted: FeatureForms) -> Forms:
     found = [Pair(first, second, 1.0, 1.0) for first, second in pairs]
     scores, levels = ([line if number else None for number in numeric] for line in (score, level))
     return arranged(scores, wanted, levels, found)
+
+
+def settled(config: FitConfig, n_rows: int, columns: Sequence[Column]) -> FitConfig:
+    """The settings of a fit to so many rows of such columns, with what is left to these."""
+    return config.for_rows(n_rows, len(expected_forms(columns, config.feature_forms).columns))
 
 
 def sample_rows(n_features: int) -> int:

@@ -14,6 +14,7 @@ from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, scores_stored, shape_of
+from protodask.prototypes.forms import settled
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.staging import STAGE_BLOCK_ROWS
 from protodask.prototypes.steps import FEWEST_STEPS, ROUNDS, STEP_BLOCKS, stepping_threads
@@ -146,7 +147,7 @@ def plan(
             f"A plan was asked for {type(data).__name__} data.",
             "Give a dataset: see `ingest` and `Dataset.open`.",
         )
-    settings = (FitConfig() if config is None else config).for_rows(data.n_rows)
+    settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
     shape = shape_of(data, settings, _has_batches(start))
     with open_engine(engine) as opened:
         processes = opened.scheduler.processes()

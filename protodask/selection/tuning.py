@@ -21,6 +21,7 @@ from protodask.prototypes.draws import how_together
 from protodask.prototypes.fitting import FitRun, fitted, own_directory, training_data
 from protodask.prototypes.folds import FoldAssignment, check_training_parts, folded_source, make_folds
 from protodask.prototypes.footprint import Shape, shape_of
+from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import temporary_folder
@@ -88,7 +89,7 @@ def tuned(
 
     If the body fails the run directory stays in any case.
     """
-    settings = (FitConfig() if config is None else config).for_rows(data.n_rows)
+    settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
     wanted = SearchConfig() if search is None else search
     if settings.weighted:
         warn_of_large_weights(data.summary)
@@ -199,7 +200,7 @@ def search_rows(
     Where fits hold rows out, those are rows of its training part: no fit is stopped by the rows that it is judged by.
     """
     n_rows, n_classes = data.source.layout.n_rows, len(data.classes)
-    config = single_draw(config.for_rows(n_rows))
+    config = single_draw(settled(config, n_rows, data.columns))
     if stored is None:
         company, most = how_together(engine, None, n_rows, n_classes, config)
         keep_stored = False

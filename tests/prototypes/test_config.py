@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import refused
 
+from protodask.data.format.schema import Column
 from protodask.prototypes.config import SOURCE_RECIPE, FitConfig
+from protodask.prototypes.forms import settled
 
 BAD: list[tuple[str, Any, str]] = [
     ("n_batches", -1, "whole number of at least 0"),
@@ -128,6 +130,14 @@ def test_for_rows__chooses_what_was_left_open_and_nothing_else(
 def test_for_rows__fewer_draws_and_more_candidates_of_more_rows(rows: int, expected: tuple[int, int]) -> None:
     chosen = FitConfig().for_rows(rows)
     assert (chosen.n_candidates, chosen.n_draws) == expected
+
+
+@pytest.mark.parametrize(("n_columns", "expected"), [(100, (4427, 1)), (1000, (2000, 1))])
+def test_settled__rows_too_wide_for_steps_are_worth_fewer_candidates(n_columns: int, expected: tuple[int, int]) -> None:
+    columns = [Column(f"x{number}") for number in range(n_columns)]
+    chosen = settled(FitConfig(), 100_000, columns)
+    assert (chosen.n_candidates, chosen.n_draws) == expected
+    assert settled(chosen, 100_000, columns) == chosen
 
 
 def test_as_dict__says_that_one_is_left_out_where_it_is() -> None:
