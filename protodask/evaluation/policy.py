@@ -6,13 +6,21 @@ record (or, if it draws its actions, with what probability). A record kept with 
 
     ips     V = sum (1/l) r m/p  /  sum 1/l                  inverse propensity scoring
     snips   V = sum (1/l) r m/p  /  sum (1/l) m/p            self-normalised
+    dr      V = sum (1/l) (q + (r - q) m/p)  /  sum 1/l      doubly robust
 
-Both are ratios, with the variance that is in `protodask.evaluation.ratio`. Rewards may be rare, so the ends of their
+with `q` the reward that a model of rewards expects of the action that the policy takes. What `dr` says is right where
+either the propensities or these expectations are, and the better these, the less it may be off: of rewards alone the
+part counts that `q` did not expect.
+
+All are ratios, with the variance that is in `protodask.evaluation.ratio`. Rewards may be rare, so the ends of their
 intervals are those of a sum of rare amounts, in `protodask.evaluation.rare_sums`: of what was earned, and of what was
 lost where there are rewards below zero. With `Y` and `Y'` for both sums, `l`, `u`, `l'` and `u'` for their ends, the
 interval of `Y - Y'` is (Zou and Donner's rule)
 
     Y - Y' - sqrt((Y - l)^2 + (u' - Y')^2)   to   Y - Y' + sqrt((u - Y)^2 + (Y' - l')^2)
+
+The interval of dr is that of ips of the rewards less what was expected, to the square of which on either side is added
+by how much, if at all, the variance of V is above that of this part.
 
 Where nothing was dropped, ips divides by a number
 that is known, and is unbiased. Else the divisor is itself an estimate, and so it is for snips: both are biased then by
@@ -28,7 +36,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from statistics import NormalDist
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,11 +59,12 @@ from protodask.evaluation.ratio import (
     zero_rows,
 )
 
-Estimator = Literal["ips", "snips"]
+Estimator = Literal["ips", "snips", "dr"]
 
 MATCH = "match"
 REWARD = "reward"
 PROPENSITY = "propensity"
+EXPECTED = "expected"
 
 NEEDED = "Give one of each for each row, or a source that holds them."
 
@@ -72,8 +82,8 @@ class PolicyQuestion:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        if self.estimator not in ("ips", "snips"):
-            raise InputError("unknown-name", f"estimator is {self.estimator!r}.", 'Give "ips" or "snips".')
+        if self.estimator not in get_args(Estimator):
+            raise InputError("unknown-name", f"estimator is {self.estimator!r}.", 'Give "ips", "snips" or "dr".')
         check_confidence(self.confidence)
         if self.dropped_zeros is None:
             return
@@ -88,10 +98,11 @@ class PolicyQuestion:
             raise InputError(
                 "bad-setting", "The number of dropped records is above 10^30.", "Give the number that were counted."
             )
-        if self.estimator == "snips":
+        if self.estimator != "ips":
+            needs = "the propensities" if self.estimator == "snips" else "what was expected"
             raise InputError(
                 "settings-conflict",
-                "The self-normalised estimate needs the propensities of dropped records, not their number.",
+                f"The estimator {self.estimator} needs {needs} of dropped records, not their number.",
                 "Leave the number out and give inclusion probabilities, or use the estimator ips.",
             )
 
@@ -106,6 +117,9 @@ class PolicySums:
     records: float
     """`sum 1/l`: records that the rows stand for."""
     ratio: RatioSums
+    """Of the rewards; for dr, of what is left of them."""
+    whole: RatioSums
+    """For dr, of these and what was expected; else of no rows."""
     gains: Moments
     """Of rewards above zero of matching rows, as they enter the value."""
     losses: Moments
@@ -127,7 +141,7 @@ class PolicySums:
 NO_SPREAD = 1e-24
 """A share of the sum of squares that is rounding."""
 
-NO_POLICY_ROWS = PolicySums(0, 0, 0.0, NO_ROWS, *(NOTHING,) * 6, math.inf, -math.inf)
+NO_POLICY_ROWS = PolicySums(0, 0, 0.0, NO_ROWS, NO_ROWS, *(NOTHING,) * 6, math.inf, -math.inf)
 """The sums over no rows: the identity of merging."""
 
 
@@ -150,6 +164,7 @@ def policy_value(
     inclusion: ArrayLike | None = None,
     estimator: Estimator = "ips",
     *,
+    expected: ArrayLike | None = None,
     dropped_zeros: int | None = None,
     confidence: float = 0.95,
     engine: EngineLike = None,
@@ -160,6 +175,9 @@ def policy_value(
     probability with which it was taken, above 0 and at most 1, and so is `inclusion`, with which the row was kept. They
     are arrays of NumPy, dask or Zarr, or one source whose blocks hold arrays of these names.
 
+    `expected` is for the estimator "dr": the reward that a model of rewards expects in each row of the action that the
+    policy takes there, whichever was logged. The policy takes one action then, and `match` is 0 or 1.
+
     `dropped_zeros` is the number of records of reward zero that were dropped, if it is known: then the log has that
     many records more than rows, whatever `inclusion` says of rows of reward zero, and no other row may have been at
     risk. It is for the estimator "ips".
@@ -169,7 +187,13 @@ def policy_value(
     reward, nothing is known of their size, and it has no ends.
     """
     question = PolicyQuestion(estimator, dropped_zeros, confidence)
-    given = {MATCH: match, REWARD: reward, PROPENSITY: propensity, INCLUSION.name: inclusion}
+    given = {MATCH: match, REWARD: reward, PROPENSITY: propensity, INCLUSION.name: inclusion, EXPECTED: expected}
+    if expected is not None and estimator != "dr":
+        raise InputError(
+            "settings-conflict",
+            f"Expected rewards are given, and the estimator {estimator} has no use for them.",
+            'Use the estimator "dr", or leave them out.',
+        )
     source = check_rows(source_of(given, dict.fromkeys((REWARD, PROPENSITY), NEEDED)))
     with open_engine(engine) as opened:
         sums = opened.reduce(source, POLICY, question, label="policy value")
@@ -179,18 +203,22 @@ def policy_value(
 
 
 def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
-    """The contribution of a block that holds "match", "reward", "propensity" and maybe "inclusion"."""
+    """The contribution of a block that holds "match", "reward", "propensity", maybe "inclusion", for dr "expected"."""
     match, reward, propensity = _read_log(block)
     stands_for = _records(block, reward, question)
+    expected = _expected(block, match) if question.estimator == "dr" else None
+    weight: Floats | None
+    if expected is not None:
+        reward = reward - expected
     with np.errstate(over="ignore", under="ignore"):
         likelihood = match / propensity
         earned = reward * match / propensity
         product = earned if stands_for is None else stands_for * earned
         amount = reward if stands_for is None else stands_for * reward
-        if question.estimator == "ips":
-            weight, value = stands_for, earned
-        else:
+        if question.estimator == "snips":
             weight, value = likelihood if stands_for is None else stands_for * likelihood, reward
+        else:
+            weight, value = stands_for, earned
     remedy = "Leave out rows of so small a probability, or rescale the rewards: the quotient is too large to be stored."
     _require(block, np.isfinite(likelihood) & np.isfinite(earned), PROPENSITY, remedy)
     if stands_for is not None and weight is not None:
@@ -200,6 +228,7 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
         matched=int(np.count_nonzero(match)),
         records=float(block.n_rows if stands_for is None else stands_for.sum()),
         ratio=ratio_sums(weight, product, value),
+        whole=NO_ROWS if expected is None else _whole(stands_for, expected + earned),
         gains=moments(np.maximum(product, 0)),
         losses=moments(np.maximum(-product, 0)),
         rewards_above=moments(np.maximum(amount, 0)),
@@ -229,6 +258,19 @@ def _read_log(block: Block) -> tuple[Floats, Floats, Floats]:
     return match, reward, propensity
 
 
+def _expected(block: Block, match: Floats) -> Floats:
+    """What is expected of the policy's action in each row."""
+    expected = _numbers(block, EXPECTED)
+    _require(block, np.isfinite(expected), EXPECTED, "Give a finite expected reward for every row.")
+    remedy = "Say with 0 or 1 whether the policy takes the logged action, or use another estimator than dr."
+    _require(block, (match == 0) | (match == 1), MATCH, remedy)
+    return expected
+
+
+def _whole(stands_for: Floats | None, value: Floats) -> RatioSums:
+    return ratio_sums(stands_for, value if stands_for is None else stands_for * value, value)
+
+
 def _records(block: Block, reward: Floats, question: PolicyQuestion) -> Floats | None:
     """How many records each row stands for, `1/l`; None where each stands for itself."""
     if INCLUSION.name not in block:
@@ -251,7 +293,7 @@ def _numbers(block: Block, name: str) -> Floats:
         raise InputError(
             "column-missing",
             f"The rows have no {name}.",
-            f'Give a source whose blocks hold "{MATCH}", "{REWARD}" and "{PROPENSITY}".',
+            f'Give "{MATCH}", "{REWARD}" and "{PROPENSITY}", and for the estimator dr "{EXPECTED}".',
         )
     values = block[name]
     if values.ndim == 1:
@@ -284,6 +326,7 @@ def merge_policies(left: PolicySums, right: PolicySums) -> PolicySums:
         left.matched + right.matched,
         left.records + right.records,
         merge_ratios(left.ratio, right.ratio),
+        merge_ratios(left.whole, right.whole),
         left.gains + right.gains,
         left.losses + right.losses,
         left.rewards_above + right.rewards_above,
@@ -309,7 +352,22 @@ def finish_policy(sums: PolicySums, question: PolicyQuestion) -> PolicyEstimate:
     dropped = question.dropped_zeros or 0
     ratio = merge_ratios(sums.ratio, zero_rows(int(dropped))) if dropped else sums.ratio
     interval = _interval(sums, ratio, question)
+    if question.estimator == "dr":
+        interval = _with_expected(interval, sums, question.confidence)
     return PolicyEstimate(interval, sums.rows, sums.matched, sums.records + dropped)
+
+
+def _with_expected(left: Interval, sums: PolicySums, confidence: float) -> Interval:
+    """The interval of dr, given that of what is left of the rewards. If no reward in all the log is above what was
+    expected of it, nothing is known of how large those may be that did not come.
+    """
+    value, error, _ = ratio_error(sums.whole)
+    _, own, _ = ratio_error(sums.ratio)
+    if not (math.isfinite(error) and math.isfinite(left.low) and sums.rewards_above.weight):
+        return Interval(value, -math.inf, math.inf)
+    more = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(max(error**2 - own**2, 0.0))
+    down, up = math.hypot(left.value - left.low, more), math.hypot(left.high - left.value, more)
+    return Interval(value, value - down, value + up)
 
 
 def _interval(sums: PolicySums, ratio: RatioSums, question: PolicyQuestion) -> Interval:

@@ -142,6 +142,25 @@ def test_policy__of_a_log_that_says_what_it_does(call: Call, logged: Logged) -> 
     assert found["model"] is None
 
 
+@pytest.mark.parametrize("kind", ["table", "dataset", "model"])
+def test_policy__doubly_robust(kind: str, call: Call, logged: Logged, tmp_path: Path) -> None:
+    expected = np.round(np.random.default_rng(2).random(600), 3)
+    frame = logged.frame.assign(hoped=expected)
+    place = logged.file("hoped.parquet", frame)
+    if kind == "dataset":
+        made = call("ingest", place, "--target", "did", "--drop", "user", "--dtype", "float64", "--out", tmp_path / "d")
+        assert made.exit_code == 0, made.output
+        place = tmp_path / "d"
+    who = [logged.model, place] if kind == "model" else [place, "--match", "same"]
+    found = _evaluate(call, *who, *ROLES, "--estimator", "dr", "--expected", "hoped")
+    match = logged.policy() == frame.did.to_numpy() if kind == "model" else frame.same.to_numpy()
+    _agrees(found, logged.expected(frame, match, estimator="dr", expected=expected))
+    check_failed(call("policy", *who, *ROLES, "--estimator", "dr"), 2, "settings-conflict", "expected")
+    check_failed(call("policy", *who, *ROLES, "--expected", "hoped"), 2, "settings-conflict", "expected")
+    wrong = call("policy", *who, *ROLES, "--estimator", "dr", "--expected", "hope")
+    check_failed(wrong, 1, "column-missing", "'hope'", "--expected")
+
+
 def test_policy__on_a_subsampled_log(call: Call, logged: Logged) -> None:
     random = np.random.default_rng(1)
     kept = random.random(600) < logged.frame.kept
@@ -267,9 +286,9 @@ def test_policy__options_that_do_not_go_together(
 
 
 def test_policy__of_no_such_estimator(call: Call, logged: Logged) -> None:
-    done = call("policy", logged.model, logged.file("log.parquet"), "--estimator", "dr")
+    done = call("policy", logged.model, logged.file("log.parquet"), "--estimator", "dm")
     assert done.exit_code == 2
-    assert all(name in done.stderr for name in ("'dr'", "--estimator"))
+    assert all(name in done.stderr for name in ("'dm'", "--estimator"))
 
 
 def test_policy__no_model(call: Call, logged: Logged) -> None:

@@ -335,7 +335,7 @@ def test_policy_value__number_of_dropped_records_that_is_none(dropped: Any) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "facts"),
     [
-        ({"estimator": "dr"}, "unknown-name", ("'dr'", '"ips"', '"snips"', "estimator")),
+        ({"estimator": "dm"}, "unknown-name", ("'dm'", '"ips"', '"snips"', '"dr"', "estimator")),
         ({"estimator": "snips", "dropped_zeros": 0}, "settings-conflict", ("dropped records", "ips")),
         ({"confidence": 95}, "bad-setting", ("between 0 and 1", "confidence", 95)),
         ({"reward": None}, "setting-missing", ("reward",)),
@@ -544,6 +544,108 @@ def test_policy_value__covers_where_few_rewards_are_expected_in_4000_repetitions
     covered = cover_few(expected, estimator, 4000)
     # Of two rewards that are expected hardly any number that comes, but none or six, could make an interval miss.
     assert 0.93 <= covered <= (0.99 if expected < 20 else 0.98), f"{covered:.1%}"
+
+
+@dataclass(frozen=True)
+class Visits:
+    """A log of visits, whose rewards depend on what is seen of each (`x`), and the truth."""
+
+    log: Arrays
+    q: NDArray[np.float64]
+    """What the policy's action earns in each row, in the mean."""
+    value: float
+
+
+def visits(rows: int, rate: float, seed: int) -> Visits:
+    """The policy shows the second of two pages where `x` is above 1/2, and the log one by chance."""
+    random = np.random.default_rng(seed)
+    x = random.random(rows)
+    wanted, p = x > 0.5, 0.2 + 0.5 * x
+    shown = random.random(rows) < p
+    q = rate * np.where(wanted, 2 * x, 1 - x)
+    earns = random.random(rows) < rate * np.where(shown, 2 * x, 1 - x)
+    value = rate * (1 - 0.25 + 0.5 - 0.125)  # the integrals of 2 x above 1/2 and of 1 - x below
+    log = {"match": shown == wanted, "reward": earns.astype(float), "propensity": np.where(shown, p, 1 - p)}
+    return Visits(log, q, value)
+
+
+def test_policy_value__doubly_robust_is_the_formula() -> None:
+    log, random = example(300, 7), np.random.default_rng(1)
+    expected = random.normal(0.5, 0.5, 300)
+    total = records = 0.0
+    rows = zip(log["match"], log["reward"], log["propensity"], log["inclusion"], expected, strict=True)
+    for match, reward, propensity, inclusion, q in rows:
+        total += (q + (reward - q) * match / propensity) / inclusion
+        records += 1 / inclusion
+    found = policy_value(**log, estimator="dr", expected=expected)
+    assert found.value == pytest.approx(total / records, rel=1e-12)
+    nothing = policy_value(**log, estimator="dr", expected=np.zeros(300))
+    plain = policy_value(**log)
+    assert (nothing.value, nothing.low, nothing.high) == pytest.approx((plain.value, plain.low, plain.high), rel=1e-12)
+    chunked = {name: da.from_array(values, chunks=37) for name, values in {**log, "expected": expected}.items()}
+    again = policy_value(**chunked, estimator="dr")
+    assert (again.value, again.low, again.high) == pytest.approx((found.value, found.low, found.high), rel=1e-9)
+
+
+def test_policy_value__doubly_robust_of_many_rows_is_normal() -> None:
+    seen = visits(200_000, 0.3, 3)
+    log = seen.log
+    each = seen.q + (log["reward"] - seen.q) * log["match"] / log["propensity"]
+    found = policy_value(**log, estimator="dr", expected=seen.q)
+    error = Z * each.std(ddof=1) / math.sqrt(len(each))
+    assert (found.low, found.high) == pytest.approx((each.mean() - error, each.mean() + error), abs=0.03 * error)
+
+
+def test_policy_value__is_robust_to_either() -> None:
+    seen = visits(400_000, 0.3, 4)
+    wrong = {**seen.log, "propensity": np.full(400_000, 0.45)}
+    for log, expected in ((seen.log, np.full(400_000, 0.7)), (wrong, seen.q)):
+        found = policy_value(**log, estimator="dr", expected=expected)
+        assert found.low < seen.value < found.high
+    plain = policy_value(**wrong)
+    assert not plain.low < seen.value < plain.high, "so that it is a test"
+    good, plain = policy_value(**seen.log, estimator="dr", expected=seen.q), policy_value(**seen.log)
+    assert good.high - good.low < 0.95 * (plain.high - plain.low)
+
+
+def cover_doubly_robust(rewards: float, repetitions: int) -> float:
+    """Share of the intervals that have the value, where so many rewards of matching rows are expected."""
+    rate = 0.05
+    rows = round(rewards / (0.5 * rate * 1.125))
+    covered = 0
+    for seed in range(repetitions):
+        seen = visits(rows, rate, seed)
+        off = 0.5 + np.random.default_rng(seed).random()  # the model of rewards is not right
+        found = policy_value(**seen.log, estimator="dr", expected=off * seen.q)
+        covered += found.low <= seen.value <= found.high
+    return covered / repetitions
+
+
+def test_policy_value__doubly_robust_covers() -> None:
+    assert 0.9 <= cover_doubly_robust(20, 200) <= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rewards", [2, 5, 20, 200])
+def test_policy_value__doubly_robust_covers_in_4000_repetitions(rewards: float) -> None:
+    covered = cover_doubly_robust(rewards, 4000)
+    assert 0.93 <= covered <= (0.99 if rewards < 20 else 0.98), f"{covered:.1%}"
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "more"),
+    [
+        ("column-missing", ["expected"], {"estimator": "dr"}),
+        ("settings-conflict", ["ips", "dr"], {"expected": [0.0, 0.0]}),
+        ("bad-value", ["match", "row 1"], {"estimator": "dr", "expected": [0.0, 0.0], "match": [1.0, 0.5]}),
+        ("bad-value", ["expected", "row 0"], {"estimator": "dr", "expected": [np.inf, 0.0]}),
+        ("settings-conflict", ["dr", "dropped"], {"estimator": "dr", "expected": [0.0, 0.0], "dropped_zeros": 5}),
+    ],
+)
+def test_policy_value__doubly_robust_refuses(code: Code, facts: list[str], more: Arrays) -> None:
+    log: Arrays = {"match": [1, 0], "reward": [1.0, 0.0], "propensity": [0.5, 0.5], **more}
+    with refused(code, *facts):
+        policy_value(**log)
 
 
 def test_policy_value__refuses_more_dropped_records_than_anyone_counts() -> None:

@@ -45,9 +45,11 @@ def test_readme__areas_under_curves(tmp_path: Path) -> None:
 
 
 def test_readme__policies(tmp_path: Path) -> None:
-    whole, _, counted = run_python(example("policy"), tmp_path).splitlines()
+    whole, robust, _, counted = run_python(example("policy"), tmp_path).splitlines()
     assert counted.split(",")[0] == whole.split(",")[0], "the value is the same to the last bit"
+    assert float(robust.partition("value=")[2].partition(",")[0]) == pytest.approx(0.03, rel=0.05)
     said = run_commands(example("policycli"), tmp_path)
-    (earned,) = re.findall(r"The policy would earn ([0-9.]+) a record", said)
-    assert float(earned) == pytest.approx(0.03, rel=0.05)
+    for earned in re.findall(r"The policy would earn ([0-9.]+) a record", said):
+        assert float(earned) == pytest.approx(0.03, rel=0.05)
+    assert said.count("The policy would earn") == 2
     assert '"estimator": "snips"' in said

@@ -55,9 +55,14 @@ class PolicyStep(GivenRows, Step):
         str, Option("Column of the probabilities with which the logged actions were taken.", "COL")
     ] = "propensity"
     inclusion: Inclusion = None
-    estimator: Annotated[Literal["ips", "snips"], Option("Inverse propensity scoring, plain or self-normalised.")] = (
-        "ips"
-    )
+    estimator: Annotated[
+        Literal["ips", "snips", "dr"],
+        Option("Inverse propensity scoring, plain or self-normalised; or doubly robust, with expected rewards."),
+    ] = "ips"
+    expected: Annotated[
+        str | None,
+        Option("Column of the reward that is expected of the action that the policy takes (for dr).", "COL"),
+    ] = None
     dropped_zeros: Annotated[
         int | None,
         Option("Records of reward zero that were dropped from the log, if they were counted (for ips).", "N"),
@@ -82,6 +87,13 @@ class PolicyStep(GivenRows, Step):
                 "settings-conflict",
                 f"Both match and {key_of(wrong[0])} are set.",
                 "Choose the column that says what the policy does, or a model that does it.",
+            )
+        if (self.estimator == "dr") != (self.expected is not None):
+            raise InputError(
+                "settings-conflict",
+                f"The estimator is {self.estimator}, and {'no' if self.expected is None else 'a'} column of expected "
+                "rewards is named.",
+                "Name it with expected for the estimator dr, and for no other.",
             )
         from protodask.evaluation.policy import PolicyQuestion
 

@@ -29,7 +29,7 @@ def evaluate_policy(step: PolicyStep, engine: Engine) -> PolicyEvaluated:
     count = 0 if model is None else model.scored_batches(step.batches, step.calibrated)
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
-    columns = LogColumns(step.reward, step.propensity, step.action, step.inclusion, step.match)
+    columns = LogColumns(step.reward, step.propensity, step.action, step.inclusion, step.match, step.expected)
     source = policy_log(model, step.data, columns, engine=engine, unseen=step.unseen, drop=step.drop)
     shared = None if model is None else engine.share(model)
     sums = engine.reduce(source, LOGGED_POLICY, shared, count, step.calibrated, question, label="policy value")

@@ -16,7 +16,7 @@ from protodask.data.tables.source_files import check_present
 from protodask.engine import Block, Engine, Source
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some
-from protodask.evaluation.policy import MATCH, PROPENSITY, REWARD
+from protodask.evaluation.policy import EXPECTED, MATCH, PROPENSITY, REWARD
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.rows_to_score import check_orders, is_dataset
 
@@ -35,12 +35,13 @@ class LogColumns:
     action: str | None = None
     inclusion: str | None = None
     match: str | None = None
+    expected: str | None = None
 
     @property
     def numbers(self) -> dict[str, str]:
         """The columns that blocks hold as arrays of these names."""
-        found = {REWARD: self.reward, PROPENSITY: self.propensity}
-        return found if self.match is None else {MATCH: self.match, **found}
+        found = {MATCH: self.match, REWARD: self.reward, PROPENSITY: self.propensity, EXPECTED: self.expected}
+        return {name: column for name, column in found.items() if column is not None}
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def policy_log(
     unseen: Unseen = "error",
     drop: Sequence[str] = (),
 ) -> Source:
-    """The rows of a log: "reward", "propensity", maybe "inclusion", and features and "action", or "match"."""
+    """The rows of a log: "reward", "propensity", "match" or features and "action", maybe "inclusion" and "expected"."""
     if model is not None and columns.reward in {column.name for column in model.columns}:
         raise InputError(
             "settings-conflict",
