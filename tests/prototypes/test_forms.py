@@ -27,6 +27,7 @@ from protodask.prototypes.forms import (
     LEVEL_SPREAD,
     MOST_KNOTS,
     MOST_LEVELS,
+    SURE_ROWS,
     UNSEEN,
     Forms,
     arranged,
@@ -335,7 +336,7 @@ def test_levels__are_how_much_the_classes_change_up_to_a_value(seed: int) -> Non
     expected = np.array([level_by_counting(values, target, weight, below, x) for x in values.tolist()])
     share = weight / weight.sum()
     expected -= share @ expected
-    expected *= LEVEL_SPREAD / np.sqrt(share @ expected**2)
+    expected *= LEVEL_SPREAD * weight.sum() / SURE_ROWS / np.sqrt(share @ expected**2)
     np.testing.assert_allclose(np.interp(values, found.values, found.scores), expected, atol=1e-12)
 
 
@@ -354,6 +355,15 @@ def test_levels__of_what_says_nothing_are_rare(classes: int, kind: str) -> None:
         }[kind]
         found.append(levels_of(rng.normal(size=400), target, weight))
     assert sum(line is not None for line in found) <= 8
+
+
+@pytest.mark.parametrize(("rows", "share"), [(250, 0.5), (500, 1.0), (2000, 1.0)])
+def test_levels__of_few_rows_are_spread_less(rows: int, share: float) -> None:
+    arrays = banded(rows, 0)
+    values = arrays["features"][:, 0]
+    found = levels_of(values, arrays["target"], np.ones(rows))
+    assert found is not None
+    assert np.interp(values, *found[:2]).std() == pytest.approx(share * LEVEL_SPREAD)
 
 
 def test_levels__are_none_of_two_values_or_one_class() -> None:
@@ -388,7 +398,7 @@ def test_levels__ascend_and_are_of_few_bands(seed: int, rows: int, classes: int)
     assert set(found.values) <= set(values)
     known = np.interp(values, found.values, found.scores)
     assert known.mean() == pytest.approx(0, abs=1e-9)
-    assert known.std() == pytest.approx(LEVEL_SPREAD)
+    assert known.std() == pytest.approx(LEVEL_SPREAD * rows / SURE_ROWS)
 
 
 def test_levels__tell_values_apart_that_single_precision_does_not() -> None:

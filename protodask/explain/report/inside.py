@@ -75,7 +75,7 @@ def features(content: Content) -> Html:
     if LEVEL in kinds:
         said += (
             " A level rises where classes change from one value of the feature to the next, and is the same between "
-            "such thresholds; its standard deviation is 0.5."
+            "such thresholds; its standard deviation is 0.5, of few rows less."
         )
     if any(batch.differences is not None for batch in batches):
         said += (
