@@ -342,8 +342,6 @@ def levels_of(values: Floats, target: Integers, weight: Floats) -> Line | None:
     """Values of a feature on either side of every threshold at which the classes of `target` change, and their levels,
     of mean 0 and standard deviation `LEVEL_SPREAD`, less of few rows; None where they do not.
     """
-    from sklearn.tree import DecisionTreeClassifier
-
     distinct, place = np.unique(values, return_inverse=True)
     label, code = np.unique(target, return_inverse=True)
     if len(distinct) <= 2 or len(label) < 2:
@@ -351,21 +349,14 @@ def levels_of(values: Floats, target: Integers, weight: Floats) -> Line | None:
     weight = weight / weight.max()
     weight *= weight.sum() / (weight @ weight)
     worth = weight.sum()
-    tree = DecisionTreeClassifier(
-        criterion="entropy",
-        max_leaf_nodes=MOST_LEVELS,
-        min_samples_leaf=max(FEWEST_IN_LEVEL, int(LEVEL_SHARE * len(values))),
-        min_impurity_decrease=((len(label) - 1) / 2 * np.log2(worth) + np.log2(len(distinct) - 1)) / worth,
-        random_state=0,
-    )
-    # Of places among the values, which float32, in which a tree compares, tells apart.
-    nodes = tree.fit(place[:, None], code, sample_weight=weight).tree_
-    last = np.sort(nodes.threshold[nodes.children_left >= 0]).astype(np.int64)
+    by_value = np.zeros((len(distinct), len(label)))
+    np.add.at(by_value, (place, code), weight)
+    least = max(FEWEST_IN_LEVEL, int(LEVEL_SHARE * len(values)))
+    cost = (len(label) - 1) / 2 * np.log2(worth) + np.log2(len(distinct) - 1)
+    last = _cuts(by_value, np.bincount(place), least, cost)
     if not len(last):
         return None
-    level = np.searchsorted(last, place)
-    mass = np.zeros((len(last) + 1, len(label)))
-    np.add.at(mass, (level, code), weight)
+    mass = np.add.reduceat(by_value, np.concatenate([[0], last + 1]))
     share = mass.sum(axis=1) / mass.sum()
     mass = (mass + UNSEEN) / (mass + UNSEEN).sum(axis=1, keepdims=True)
     change = np.sqrt((np.diff(np.sqrt(mass), axis=0) ** 2).sum(axis=1))
@@ -376,6 +367,44 @@ def levels_of(values: Floats, target: Integers, weight: Floats) -> Line | None:
         return None
     score *= LEVEL_SPREAD * min(1.0, worth / SURE_ROWS) / spread
     return Line(distinct[np.stack([last, last + 1], axis=1).ravel()], np.repeat(score, 2)[1:-1], is_level=True)
+
+
+def _cuts(mass: Floats, rows: Integers, least: int, cost: float) -> Integers:
+    """Where values are to be cut, of which each has some mass in each class (m, K) and a number of rows (m,): the last
+    position below each cut, ascending.
+
+    The cut of most use is made first, as long as one saves more bits than it costs, with `least` rows on both sides.
+    """
+    up_to = np.concatenate([np.zeros((1, mass.shape[1])), np.cumsum(mass, axis=0)])
+    rows_to = np.concatenate([[0], np.cumsum(rows)])
+
+    def best(first: int, end: int) -> tuple[float, int]:
+        """What the best cut of these values saves, and the first position above it."""
+        inner = slice(first + 1, end)
+        below, above = rows_to[inner] - rows_to[first], rows_to[end] - rows_to[inner]
+        saved = _bits(up_to[end] - up_to[first]) - _bits(up_to[inner] - up_to[first]) - _bits(up_to[end] - up_to[inner])
+        saved = np.where((below >= least) & (above >= least), saved, 0.0)
+        place = int(np.argmax(saved)) if len(saved) else 0
+        return float(saved[place]) if len(saved) else 0.0, first + 1 + place
+
+    found = {(0, len(mass)): best(0, len(mass))}
+    cuts: list[int] = []
+    while len(cuts) < MOST_LEVELS - 1:
+        part = max(found, key=lambda part: found[part][0])
+        saved, cut = found.pop(part)
+        if saved <= cost:
+            break
+        cuts.append(cut - 1)
+        found |= {half: best(*half) for half in ((part[0], cut), (cut, part[1]))}
+    return np.sort(np.array(cuts, dtype=np.int64))
+
+
+def _bits(mass: Floats) -> Floats:
+    """What it takes to state the classes of so much mass of each (..., K), by their shares."""
+    total = mass.sum(axis=-1)
+    terms = mass * np.log2(mass, out=np.zeros_like(mass), where=mass > 0)
+    found: Floats = total * np.log2(total, out=np.zeros_like(total), where=total > 0) - terms.sum(axis=-1)
+    return found
 
 
 def _chosen(score: Floats) -> Integers:

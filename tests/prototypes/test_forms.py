@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference.objective import Penalty, dense_objective, loss_weights
 from sklearn.metrics import log_loss
+from sklearn.tree import DecisionTreeClassifier
 from support.models import looking_at_scores
 
 from protodask import PrototypeSetClassifier
@@ -30,6 +31,7 @@ from protodask.prototypes.forms import (
     SURE_ROWS,
     UNSEEN,
     Forms,
+    _cuts,
     arranged,
     expected_forms,
     learn_forms,
@@ -338,6 +340,27 @@ def test_levels__are_how_much_the_classes_change_up_to_a_value(seed: int) -> Non
     expected -= share @ expected
     expected *= LEVEL_SPREAD * weight.sum() / SURE_ROWS / np.sqrt(share @ expected**2)
     np.testing.assert_allclose(np.interp(values, found.values, found.scores), expected, atol=1e-12)
+
+
+@given(seed=st.integers(0, 2**16), rows=st.integers(20, 300), classes=st.integers(2, 4))
+def test_cuts__are_those_of_a_decision_tree(seed: int, rows: int, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    place = rng.integers(0, 40, rows)
+    place = np.unique(place, return_inverse=True)[1]
+    target = np.where(rng.random(rows) < 0.3, rng.integers(0, classes, rows), place * classes // 41)
+    weight = rng.uniform(0.5, 2, rows)
+    mass = np.zeros((place.max() + 1, classes))
+    np.add.at(mass, (place, target), weight)
+    tree = DecisionTreeClassifier(
+        criterion="entropy",
+        max_leaf_nodes=MOST_LEVELS,
+        min_samples_leaf=5,
+        min_impurity_decrease=7.5 / weight.sum(),
+        random_state=0,
+    )
+    nodes = tree.fit(place[:, None], target, sample_weight=weight).tree_
+    expected = np.sort(nodes.threshold[nodes.children_left >= 0]).astype(np.int64)
+    np.testing.assert_array_equal(_cuts(mass, np.bincount(place), 5, 7.5), expected)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
