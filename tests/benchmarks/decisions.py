@@ -11,7 +11,11 @@ standard error over the splits. A split puts 30 per cent aside to test with. Met
             same probabilities
 
 The probabilities are those of protodask's classifier, or of scikit-learn's logistic regression (`--model logistic`),
-with the defaults of each; features are standardised by the training rows. The last table is time for 2,000 items.
+with the defaults of each; features are standardised by the training rows. `--public` takes seven real tables, most of
+them skewed, in place of the three.
+
+Consistency: how much more the selections lose that come from learnt probabilities than those from the true ones, for
+more and more rows to learn from. The last table is time for 2,000 items.
 """
 
 from __future__ import annotations
@@ -37,9 +41,11 @@ from protodask.prototypes.estimator import PrototypeSetClassifier
 if TYPE_CHECKING:
     from benchmarks import _common as common
     from benchmarks import _datasets as datasets
+    from benchmarks import _tables as tables
 else:
     import _common as common
     import _datasets as datasets
+    import _tables as tables
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -53,6 +59,8 @@ SHORT = {"f1": "F1", "jaccard": "Jac", "am": "AM", "g_tp_pr": "G"}
 QUADRATIC = ("f1", "f2", "jaccard")
 TIMED_ITEMS = 2000
 MOST_SECONDS = 1.0
+MOST_LEFT = 0.25
+"""Of the regret, with 64 times as many rows: an eighth is the rate of a model whose form is right."""
 
 
 def skewed(positive: float) -> tuple[datasets.Features, datasets.Target]:
@@ -64,11 +72,36 @@ def skewed(positive: float) -> tuple[datasets.Features, datasets.Target]:
     return features, target.astype(np.int64)
 
 
-DATASETS: dict[str, Callable[[], tuple[datasets.Features, datasets.Target]]] = {
-    "digits": datasets.DATASETS["digits"],
-    "skewed 10 %": partial(skewed, 0.1),
-    "skewed 3 %": partial(skewed, 0.03),
+def made(load: Callable[[], tuple[datasets.Features, datasets.Target]]) -> Callable[[int], datasets.Split]:
+    return lambda seed: datasets.split(*load(), seed)
+
+
+def real(name: str) -> Callable[[int], datasets.Split]:
+    return lambda seed: tables.encode(tables.TABLES[name](), seed, "filled")
+
+
+MADE = {
+    "digits": made(datasets.DATASETS["digits"]),
+    "skewed 10 %": made(partial(skewed, 0.1)),
+    "skewed 3 %": made(partial(skewed, 0.03)),
 }
+PUBLIC = ("default", "caravan", "lending", "mlc_churn", "attrition", "credit", "jobs")
+"""Positives: 3, 6, 95, 14, 16 and 72 per cent; and four classes of 6 to 51."""
+DATASETS: dict[str, Callable[[int], datasets.Split]] = MADE | {name: real(name) for name in PUBLIC}
+"""The split of a seed."""
+
+LEARNT_FROM = (250, 1000, 4000, 16000)
+JUDGED_BY = 20_000
+"""Rows of which a selection is made: so many that the loss hardly depends on their labels."""
+STEEPNESS = 2.5
+
+
+def waves(rows: int, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Features (rows, 4) and the true probabilities: about 14 per cent are positive."""
+    features = random.standard_normal((rows, 4))
+    log_odds = STEEPNESS * (np.sin(2 * features[:, 0]) + features[:, 1] * features[:, 2] / 2) - 3
+    return features, 1 / (1 + np.exp(-log_odds))
+
 
 MODELS: dict[str, Callable[[int], Any]] = {
     "prototypes": lambda seed: PrototypeSetClassifier(random_state=seed),
@@ -114,6 +147,16 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Consistent:
+    """The loss of a selection by learnt probabilities less that by the true ones, mean over repetitions."""
+
+    rows: int
+    loss: str
+    regret: float
+    error: float | None
+
+
+@dataclass(frozen=True)
 class Timed:
     """Seconds for all expected losses of so many items, median."""
 
@@ -123,17 +166,17 @@ class Timed:
     seconds: float
 
 
-def prepare(features: Floats, target: datasets.Target, model: str, seed: int) -> Prepared:
-    """Fit the two models of a split."""
-    whole = datasets.split(features, target, seed)
-    part = datasets.split(whole.train_features, whole.train_target, seed)
-    classes = np.unique(target)
-    one = [1] if len(classes) == 2 else classes
+def fit(model: str, seed: int, features: Floats, target: datasets.Target) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return MODELS[model](seed).fit(features, target)
 
-    def fitted(split: datasets.Split) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return MODELS[model](seed).fit(split.train_features, split.train_target)
+
+def prepare(whole: datasets.Split, model: str, seed: int) -> Prepared:
+    """Fit the two models of a split."""
+    part = datasets.split(whole.train_features, whole.train_target, seed)
+    classes = np.unique(whole.train_target)
+    one = [1] if len(classes) == 2 else classes
 
     def predicted(estimator: Any, rows: Floats) -> Floats:
         return np.asarray(estimator.predict_proba(rows)[:, one], dtype=np.float64)
@@ -142,7 +185,7 @@ def prepare(features: Floats, target: datasets.Target, model: str, seed: int) ->
         flags: Flags = labels[:, None] == classes[one]
         return flags
 
-    of_all, of_part = fitted(whole), fitted(part)
+    of_all, of_part = (fit(model, seed, split.train_features, split.train_target) for split in (whole, part))
     return Prepared(
         test=Predicted(predicted(of_all, whole.test_features), truth(whole.test_target)),
         held_out=Predicted(predicted(of_part, part.test_features), truth(part.test_target)),
@@ -214,23 +257,22 @@ def summarise(rows: Sequence[Measured], proposed: Sequence[Measured]) -> Measure
     """The mean over the splits."""
     values = np.array([row.value for row in rows])
     above = values - [row.value for row in proposed]
-
-    def error(of: Floats) -> float | None:
-        return float(of.std(ddof=1) / np.sqrt(len(of))) if len(of) > 1 else None
-
     return Measured(
-        rows[0].dataset, rows[0].method, rows[0].loss, None, float(values.mean()), error(values), float(above.mean()),
-        error(above),
+        rows[0].dataset, rows[0].method, rows[0].loss, None, float(values.mean()), standard_error(values),
+        float(above.mean()), standard_error(above),
     )  # fmt: skip
+
+
+def standard_error(of: Floats) -> float | None:
+    return float(of.std(ddof=1) / np.sqrt(len(of))) if len(of) > 1 else None
 
 
 def one_dataset(name: str, settings: argparse.Namespace) -> dict[tuple[str, str], list[Measured]]:
     """All splits, by method and loss."""
-    features, target = DATASETS[name]()
     rows: dict[tuple[str, str], list[Measured]] = {}
     for seed in range(settings.seeds):
         began = time.perf_counter()
-        prepared = prepare(features, target, settings.model, seed)
+        prepared = prepare(DATASETS[name](seed), settings.model, seed)
         for method in settings.methods:
             for loss in LOSSES:
                 rows.setdefault((method, loss), []).append(measure(name, prepared, method, loss, seed))
@@ -255,6 +297,43 @@ def show(means: dict[tuple[str, str, str], Measured], names: Sequence[str], meth
                 found = [means[name, method, loss] for loss in LOSSES]
                 table.row(name, method, *(row.above_proposed for row in found))
                 table.row("  standard error", "", *(row.above_proposed_error for row in found))
+
+
+def check_consistency(model: str, repetitions: int) -> tuple[list[Consistent], list[common.Check]]:
+    """Regrets of selections by learnt probabilities; both selections are of the same rows with the same labels."""
+    table = common.Table(
+        f"loss above that by the true probabilities ({JUDGED_BY:,} rows)", ("rows", *LOSSES), first_width=16
+    )
+    found: list[Consistent] = []
+    for rows in LEARNT_FROM:
+        regrets: dict[str, list[float]] = {loss: [] for loss in LOSSES}
+        for seed in range(repetitions):
+            random = np.random.default_rng([rows, seed])
+            features, chance = waves(rows, random)
+            estimator = fit(model, seed, features, (random.uniform(size=rows) < chance).astype(np.int64))
+            features, chance = waves(JUDGED_BY, random)
+            truth = random.uniform(size=JUDGED_BY) < chance
+            learnt = np.asarray(estimator.predict_proba(features)[:, 1], dtype=np.float64)
+            for loss in LOSSES:
+                by_learnt, by_truth = (decide(eta, loss).selected for eta in (learnt, chance))
+                assert by_learnt is not None
+                assert by_truth is not None
+                regrets[loss].append(suffered(loss, by_learnt, truth) - suffered(loss, by_truth, truth))
+        means = [
+            Consistent(rows, loss, float(np.mean(values)), standard_error(np.array(values)))
+            for loss, values in regrets.items()
+        ]
+        found += means
+        table.row(rows, *(row.regret for row in means))
+        table.row("  standard error", *(row.error for row in means))
+    return found, [
+        common.Check(
+            f"{loss}: regret of {LEARNT_FROM[-1]:,} rows over that of {LEARNT_FROM[0]:,}", last.regret / first.regret,
+            "<=", MOST_LEFT,
+        )
+        for loss in LOSSES
+        for first, *_, last in [[row for row in found if row.loss == loss]]
+    ]  # fmt: skip
 
 
 def time_exact(rounds: int, beside_xcolumns: bool) -> tuple[list[Timed], list[common.Check]]:
@@ -283,8 +362,8 @@ def time_exact(rounds: int, beside_xcolumns: bool) -> tuple[list[Timed], list[co
 
 def main() -> None:
     parser = common.make_parser(__doc__)
-    names = list(DATASETS)
-    parser.add_argument("--datasets", type=common.choices(names), default=names, help="datasets, separated by commas")
+    parser.add_argument("--datasets", type=common.choices(list(DATASETS)), help="datasets, separated by commas")
+    parser.add_argument("--public", action="store_true", help=f"{', '.join(PUBLIC)} where no datasets are named")
     parser.add_argument("--methods", type=common.choices(METHODS), default=list(METHODS), help="methods to compare")
     parser.add_argument("--model", choices=MODELS, default="prototypes", help="where the probabilities come from")
     parser.add_argument("--seeds", type=common.positive, default=10, help="splits of each dataset")
@@ -292,16 +371,19 @@ def main() -> None:
     settings = parser.parse_args()
     if PROPOSED not in settings.methods:
         parser.error(f"--methods needs {PROPOSED}, which the others are compared with")
+    if settings.datasets is None:
+        settings.datasets = list(PUBLIC if settings.public else MADE)
     measured_on = common.start("decisions")
-    results: list[Measured | Timed] = []
+    results: list[Measured | Consistent | Timed] = []
     means: dict[tuple[str, str, str], Measured] = {}
     for name in settings.datasets:
         for (method, loss), rows in (found := one_dataset(name, settings)).items():
             means[name, method, loss] = summarise(rows, found[PROPOSED, loss])
             results += [*rows, means[name, method, loss]]
     show(means, settings.datasets, settings.methods)
-    timed, checks = time_exact(settings.rounds, XCOLUMNS in settings.methods)
-    common.finish("decisions", settings, measured_on, [*results, *timed], checks)
+    consistent, shrinking = check_consistency(settings.model, settings.seeds)
+    timed, fast = time_exact(settings.rounds, XCOLUMNS in settings.methods)
+    common.finish("decisions", settings, measured_on, [*results, *consistent, *timed], [*shrinking, *fast])
 
 
 if __name__ == "__main__":
