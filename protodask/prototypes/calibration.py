@@ -1,4 +1,4 @@
-"""A short calibration of the machine: passes over a few blocks of the data, reading from its storage, empty passes.
+"""A short calibration of the machine: evaluations of rows like those of the data, and reading from its storage.
 
 Whole passes of the engine are measured, with as many tasks as those of the fit have, at a problem's shape: all threads
 are at work and wait for the slowest, and whatever else takes the processors, or has to travel, takes its share.
@@ -6,41 +6,31 @@ are at work and wait for the slowest, and whatever else takes the processors, or
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.dataset import Dataset, UnweightedSource
+from protodask.data.format.dataset import Dataset
 from protodask.data.format.metadata import block_digest
-from protodask.engine import Block, Engine, Layout, Reduction, Source, array_source, identity, zip_sources
-from protodask.engine.costs import kept_blocks, longest_share
+from protodask.data.format.schema import FEATURES, TARGET, WEIGHT
+from protodask.engine import Arrays, Block, Engine, Layout, Reduction, identity
+from protodask.engine.costs import longest_share
 from protodask.engine.scheduling import Processes
-from protodask.prototypes.candidates import SCORES, sampling
-from protodask.prototypes.footprint import Shape, streamed_row_bytes
+from protodask.prototypes.candidates import SCORES
+from protodask.prototypes.footprint import Shape
 from protodask.prototypes.forms import expected_forms
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.likelihood import Candidates, Likelihood, LikelihoodKernel, merge_likelihoods
-from protodask.prototypes.objective import (
-    LIKELIHOOD,
-    RoundProblem,
-    batch_sizes,
-    make_problem,
-    prepare_kernel,
-    starting_point,
-)
-from protodask.prototypes.tiles import Precision
+from protodask.prototypes.likelihood import Candidates
+from protodask.prototypes.objective import LIKELIHOOD, RoundProblem, batch_sizes, make_problem, starting_point
 
 PASS_SECONDS = 0.15
-"""About as long as a measured pass takes, by `GUESSED_NANOSECONDS`, if it can: a block of the data may take longer."""
-
-BLOCK_SECONDS = 0.3
-"""As long as a block may take, by the same guess; of longer ones the first rows are taken."""
+"""About as long as a measured pass takes, by `GUESSED_NANOSECONDS`."""
 
 GUESSED_NANOSECONDS = (1.0, 0.04)
 """Of the kernel for each pair of row and candidate, and more for each feature: a third to three times the truth."""
@@ -52,15 +42,14 @@ MEASURED_SECONDS = 0.8
 FEWEST_PASSES = 3
 """Passes are repeated for so long, and so many times, after one that is not counted; the median counts."""
 
+EMPTY_PASSES = 5
+
 WARM_RATIO = 1.5
 """A first reading that takes less than so many times a second one came from the system's memory already."""
 
 READ_BLOCKS = 8
 READ_BYTES = 32 * 2**20
 """What each thread reads at most, but one block in any case: enough to tell the rate from the cost of a call."""
-
-DRAWING_PASSES = 2
-EMPTY_PASSES = 5
 
 
 @dataclass(frozen=True)
@@ -69,12 +58,8 @@ class Calibration:
 
     row_seconds: float
     """Of an evaluation with all features active, for each row of the busiest thread."""
-    draw_row_seconds: float
-    """The same while candidates are drawn."""
     pass_seconds: float
     """What an evaluation takes besides: making the kernel's operands, sending them, and bringing back the results."""
-    reading_counted: bool
-    """Whether an evaluation's seconds include reading, because no block can be kept."""
     read_bytes_per_second: float
     """Of one thread."""
     read_warm: bool
@@ -82,72 +67,20 @@ class Calibration:
     seconds: float
     """That the calibration took."""
 
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Ticks:
-    """A source of as many blocks as there are tasks wanted; what they hold does not matter."""
+class LikeRows:
+    """Blocks of rows as evaluations see them: drawn from a normal distribution, with scores where batches come before.
 
-    count: int
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.count, 1)
-
-    @property
-    def key(self) -> str:
-        return "calibration"
-
-    @property
-    def resident(self) -> bool:
-        return False
-
-    def read(self, number: int) -> Block:
-        return Block(number, number, {"tick": np.zeros(1)})
-
-
-@dataclass(frozen=True)
-class Excerpt:
-    """The first `rows` rows of some blocks of a source, all of one length or one alone."""
-
-    data: Source
-    numbers: tuple[int, ...]
-    rows: int
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(min(len(self.numbers) * self.rows, self.data.layout.n_rows), self.rows)
-
-    @property
-    def key(self) -> str:
-        return f"{self.data.key}-excerpt-{self.rows}-{len(self.numbers)}"
-
-    @property
-    def resident(self) -> bool:
-        return False
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        block = self.data.read(self.numbers[number])
-        if block.n_rows == stop - start:
-            return Block(number, start, block.arrays)
-        # A copy, or the whole block would stay.
-        return Block(number, start, {name: array[: stop - start].copy() for name, array in block.arrays.items()})
-
-
-@dataclass(frozen=True)
-class EvenScores:
-    """Scores as they come from a store: the same for all classes."""
+    They are made of a few rows again and again, which takes no longer than to copy them.
+    """
 
     layout: Layout
-    n_classes: int
+    shape: Shape
 
     @property
     def key(self) -> str:
-        return f"even-{self.layout.n_rows}-{self.layout.block_rows}-{self.n_classes}"
+        return f"calibration-{self.layout.n_rows}-{self.layout.block_rows}"
 
     @property
     def resident(self) -> bool:
@@ -155,32 +88,27 @@ class EvenScores:
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
-        return Block(number, start, {SCORES: np.full((stop - start, self.n_classes), 1 / self.n_classes)})
+        rows, width, n_classes = stop - start, self.shape.row_features, self.shape.n_classes
+        few = np.random.default_rng(1).normal(size=(min(rows, FEWEST_ROWS), width))
+        arrays: Arrays = {
+            FEATURES.name: np.resize(few.astype(f"f{self.shape.feature_bytes}"), (rows, width)),
+            TARGET.name: np.resize(np.arange(n_classes, dtype=np.int32), rows),
+        }
+        if self.shape.weight_columns:
+            arrays = {**arrays, WEIGHT.name: np.ones(rows)}
+        if self.shape.scored:
+            arrays = {**arrays, SCORES: np.full((rows, n_classes), 1 / n_classes)}
+        return Block(number, start, arrays)
 
 
-def excerpt(data: Source, shape: Shape, processes: Processes) -> Excerpt:
-    """Blocks for every thread: of about `PASS_SECONDS`, if their processes can keep so many."""
+def measured_layout(shape: Shape, processes: Processes) -> Layout:
+    """Blocks for every thread, of about `PASS_SECONDS`."""
     base, by_feature = GUESSED_NANOSECONDS
     row_seconds = 1e-9 * max(1, sum(shape.drawn)) * (base + by_feature * shape.n_features)
-    rows = shape.layout.block_rows
-    while rows > FEWEST_ROWS and rows * row_seconds > BLOCK_SECONDS:
-        rows //= 2
-    kept = processes.cache_bytes // (processes.threads * rows * streamed_row_bytes(shape, stored=True))
-    each = max(1, min(int(PASS_SECONDS / (rows * row_seconds)), kept))
-    blocks = max(1, shape.layout.n_blocks - 1)  # the last one may be shorter
-    count = min(blocks, processes.n_threads * each)
-    return Excerpt(data, tuple(number * blocks // count for number in range(count)), rows)
-
-
-def with_scores(part: Excerpt, shape: Shape, stored: bool) -> Source:
-    """What passes of a batch read: where batches come before it, their scores as well."""
-    if not shape.scored:
-        return part
-    scores = EvenScores(part.layout, shape.n_classes)
-    if stored:
-        return zip_sources(part, scores)
-    held = np.full((part.layout.n_rows, shape.n_classes), 1 / shape.n_classes)
-    return zip_sources(part, array_source({SCORES: held}, part.rows))
+    wanted = int(PASS_SECONDS / row_seconds)  # of each thread
+    rows = min(shape.layout.block_rows, 1 << (max(wanted, FEWEST_ROWS).bit_length() - 1))
+    in_whole_blocks = shape.n_rows // rows * rows or shape.n_rows
+    return Layout(min(in_whole_blocks, processes.n_threads * max(1, wanted // rows) * rows), rows)
 
 
 def synthetic_problem(
@@ -192,18 +120,9 @@ def synthetic_problem(
     rows = np.full(len(classes), -1, dtype=np.int64)  # none of them is in a block
     candidates = Candidates(random.normal(size=(len(classes), shape.n_features)), classes, rows)
     weight = np.array(shape.class_rows, dtype=np.float64)
-    precision: Precision = "float64" if shape.precision == "float64" else "float32"
-    sizes = batch_sizes(classes, shape.feature_weights)
+    sizes = batch_sizes(classes, shape.config.feature_weights)
     ones = np.ones(len(classes))
-    return make_problem(candidates, ones, weight, standardization, precision, sizes, columns=columns)
-
-
-def _no_rows(tick: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:
-    """A partial of the usual size."""
-    return Likelihood(0.0, np.zeros((problem.n_batches, problem.n_features)), np.zeros(problem.n_candidates))
-
-
-NO_ROWS: Reduction[Likelihood, Likelihood] = Reduction(_no_rows, merge_likelihoods, identity, prepare=prepare_kernel)
+    return make_problem(candidates, ones, weight, standardization, shape.precision, sizes, columns=columns)
 
 
 def _seconds(function: Callable[[], object]) -> float:
@@ -221,71 +140,52 @@ def repeated(function: Callable[[], object], times: int, seconds: float = 0.0) -
     return median(taken)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Bytes read, and the seconds that reading them the first and the second time took."""
-
-    bytes: int
-    first: float
-    second: float
-
-
-def merge_readings(left: Reading, right: Reading) -> Reading:
-    """Both are sums."""
-    return Reading(left.bytes + right.bytes, left.first + right.first, left.second + right.second)
-
-
-def time_reading(tick: Block, data: Dataset, ticks: int) -> Reading:
-    """Read a few blocks of this task's own, twice."""
+def time_reading(tick: Block, data: Dataset, ticks: int) -> NDArray[np.float64]:
+    """Bytes of a few blocks of this task's own, and the seconds of reading them the first and the second time (3,)."""
     n_blocks = data.layout.n_blocks
     data.read(n_blocks - 1)  # opens the arrays, if this process has not yet
     first, stop = (number * n_blocks // ticks for number in (tick.number, tick.number + 1))
-    numbers = range(first, max(first + 1, min(stop, first + READ_BLOCKS)))
-    total = Reading(0, 0.0, 0.0)
-    for number in numbers:
-        if total.bytes >= READ_BYTES:
+    total = np.zeros(3)
+    for number in range(first, max(first + 1, min(stop, first + READ_BLOCKS))):
+        if total[0] >= READ_BYTES:
             break
-        start, end = data.layout.bounds(number)
         fresh, again = (_seconds(partial(data.read, number)) for _ in range(2))
         # The first reading in a process compares the block's digest, which later passes do not.
-        digest = _seconds(partial(block_digest, data.read(number)))
-        fresh = max(fresh - digest, min(fresh, again))
-        total = merge_readings(total, Reading((end - start) * data.metadata.row_bytes, fresh, again))
+        block = data.read(number)
+        digest = _seconds(partial(block_digest, block))
+        total += block.nbytes, max(fresh - digest, min(fresh, again)), again
     return total
 
 
-READING: Reduction[Reading, Reading] = Reduction(time_reading, merge_readings, identity)
+READING: Reduction[NDArray[np.float64], NDArray[np.float64]] = Reduction(time_reading, operator.add, identity)
 
 
-def calibrate(engine: Engine, data: Dataset, shape: Shape, processes: Processes, stored: bool) -> Calibration:
-    """Measure for a second or two, with blocks of `data`; `stored` says where the scores between batches are."""
+def calibrate(engine: Engine, data: Dataset, shape: Shape, processes: Processes) -> Calibration:
+    """Measure for a second or two."""
     began = time.perf_counter()
     quiet = engine.with_progress(None)
-    everyone = Ticks(processes.n_threads)
-    reading = quiet.reduce(everyone, READING, data, processes.n_threads)
-    part = excerpt(UnweightedSource(data) if shape.unweighted else data, shape, processes)
-    source = with_scores(part, shape, stored)
-    forms = expected_forms(data.columns, shape.feature_forms)
-    standardization = forms.standardization(data.summary.mean, data.summary.scale)
+    forms = expected_forms(data.columns, shape.config.feature_forms)
+    standardization = forms.standardization(np.zeros(shape.row_features), np.ones(shape.row_features))
     problem = synthetic_problem(shape, standardization, forms.columns)
-    shared = quiet.share(problem)
-    theta = starting_point(problem)
-    wanted = shape.n_candidates
-    ticks = Ticks(min(processes.n_tasks, shape.layout.n_blocks))
-    evaluation = repeated(lambda: quiet.reduce(source, LIKELIHOOD, shared, theta), FEWEST_PASSES, MEASURED_SECONDS)
-    drawing = repeated(lambda: quiet.reduce(source, sampling(wanted), problem.marginals, 0, 1, wanted), DRAWING_PASSES)
-    empty = repeated(lambda: quiet.reduce(ticks, NO_ROWS, shared, theta), EMPTY_PASSES)
-    for done in (everyone, ticks, source):
+    shared, theta = quiet.share(problem), starting_point(problem)
+
+    def evaluating(source: LikeRows) -> Callable[[], object]:
+        return lambda: quiet.reduce(source, LIKELIHOOD, shared, theta)
+
+    layout = measured_layout(shape, processes)
+    many, everyone = LikeRows(layout, shape), LikeRows(Layout(processes.n_threads, 1), shape)
+    hardly_any = LikeRows(Layout(min(processes.n_tasks, shape.layout.n_blocks), 1), shape)
+    n_bytes, first, second = quiet.reduce(everyone, READING, data, processes.n_threads).tolist()
+    evaluation = repeated(evaluating(many), FEWEST_PASSES, MEASURED_SECONDS)
+    empty = repeated(evaluating(hardly_any), EMPTY_PASSES)
+    for done in (many, everyone, hardly_any):
         quiet.forget(done)
-    share = longest_share(processes, part.layout.n_blocks)
-    rows = min(share * part.rows, part.layout.n_rows)
-    block_bytes = part.rows * streamed_row_bytes(shape, stored)
+    rows = min(longest_share(processes, layout.n_blocks) * layout.block_rows, layout.n_rows)
+    more = max(1, rows - longest_share(processes, hardly_any.layout.n_rows))
     return Calibration(
-        row_seconds=max(evaluation - empty, 0.0) / rows,
-        draw_row_seconds=drawing / rows,
+        row_seconds=max(evaluation - empty, 0.0) / more,
         pass_seconds=empty,
-        reading_counted=kept_blocks(processes, part.layout.n_blocks, block_bytes) == 0,
-        read_bytes_per_second=reading.bytes / max(reading.first, 1e-9),
-        read_warm=reading.first < WARM_RATIO * reading.second or shape.layout.n_blocks == 1,
+        read_bytes_per_second=n_bytes / max(first, 1e-9),
+        read_warm=first < WARM_RATIO * second or shape.layout.n_blocks == 1,
         seconds=time.perf_counter() - began,
     )

@@ -53,7 +53,7 @@ class TrainingRows:
             company, most = how_together(engine, None, n_rows, n_classes, config)
             fitting = Fitting(config, engine, lambda draw: MemoryScores(), callbacks=callbacks)
         else:
-            shape = shape_of(self.dataset, config, start is not None and start.n_batches > 0)
+            shape = shape_of(self.dataset, config, start)
             company, most = how_together(engine, shape, n_rows, n_classes, config)
             stored = scores_stored(shape, engine.scheduler.processes())
             scores = partial(score_keeper, self.dataset, self.folder, stored)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -19,26 +20,16 @@ from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, 
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
-from protodask.prototypes.config import (
-    MOST_STAGED_BYTES,
-    FeatureForms,
-    FeatureWeights,
-    FitConfig,
-    stage_row_bytes,
-    staged_rows,
-)
+from protodask.prototypes.config import MOST_STAGED_BYTES, FitConfig, stage_row_bytes, staged_rows
 from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows, settled
-from protodask.prototypes.likelihood import LANES
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
 from protodask.prototypes.staging import STAGE_BLOCK_ROWS
 from protodask.prototypes.steps import stepping_threads
-from protodask.prototypes.tiles import MOST_ENTRIES, Precision, tile_rows
+from protodask.prototypes.tiles import LANES, LikelihoodShape, Precision, longest_tile, sums_width, workspace_widths
 
 DOUBLE = 8
 """Bytes of a float64, and of an index."""
-
-LONGER_TILE = 1.5
-"""Tiles are cut to equal length, which makes the only tile of a short block this much longer at most."""
 
 PREPARING_BYTES = {"float32": 36, "float64": 40}
 """For each candidate and feature while the kernel's operands are made: four float64 arrays and an operand."""
@@ -74,35 +65,46 @@ SORTING_COPIES = 4
 class Shape:
     """All of a problem that its cost depends on."""
 
+    config: FitConfig
+    """With nothing left to the number of rows."""
     class_rows: tuple[int, ...]
+    layout: Layout
     n_features: int
     """Forms of features, at most."""
-    n_candidates: int
-    n_batches: int
-    """Rounds of all draws."""
-    layout: Layout
+    row_features: int
+    """Features of a row as it is stored, in one form each."""
     feature_bytes: int
     """Bytes of a stored feature."""
-    weight_columns: int
-    """Columns of weights: the row's, and the probability of its inclusion."""
-    max_fraction: float
-    precision: Precision
     scored: bool
     """Whether the scores of earlier batches are needed: there is more than one batch in the end."""
-    max_iterations: int = 5000
+    weight_columns: int = 0
+    """Columns of weights: the row's, and the probability of its inclusion."""
     other_columns: int = 0
     """Columns that training does not look at, but that a block has as it is read: a group, or weights to be ignored."""
     unweighted: bool = False
     """Whether there are weights to be ignored: statistics of the rows without them take a pass of their own."""
-    n_draws: int = 1
-    held_out: bool = False
-    """Whether rows are held out, which end a round."""
-    feature_weights: FeatureWeights = "shared"
-    feature_forms: FeatureForms = "plain"
-    stored_features: int | None = None
-    """Features of a row as it is stored, where they are not as many."""
-    progressive: bool = False
-    """Whether a round may begin with small steps."""
+
+    def with_settings(self, **settings: Any) -> Shape:
+        """The same problem with other settings."""
+        return replace(self, config=replace(self.config, **settings))
+
+    @property
+    def n_candidates(self) -> int:
+        return min(self.config.n_candidates, self.n_rows)
+
+    @property
+    def n_batches(self) -> int:
+        """Rounds of all draws."""
+        return self.config.n_batches * self.config.n_draws
+
+    @property
+    def precision(self) -> Precision:
+        return self.config.kernel_precision
+
+    @property
+    def progressive(self) -> bool:
+        """Whether a round may begin with small steps."""
+        return self.config.progressive and self.config.hold_out > 0
 
     @property
     def n_rows(self) -> int:
@@ -115,17 +117,12 @@ class Shape:
     @property
     def round_batches(self) -> int:
         """Batches of a round, at most."""
-        return 1 if self.feature_weights == "shared" else self.n_classes
+        return 1 if self.config.feature_weights == "shared" else self.n_classes
 
     @property
     def n_feature_weights(self) -> int:
         """Of a round."""
         return self.round_batches * self.n_features
-
-    @property
-    def row_features(self) -> int:
-        """Features of a row as it is stored, in one form each."""
-        return self.n_features if self.stored_features is None else self.stored_features
 
     @property
     def row_bytes(self) -> int:
@@ -181,7 +178,7 @@ class Shape:
     def drawn(self) -> tuple[int, ...]:
         """Candidates of each class in a first batch, whose rows of all classes but one fall into one bin each."""
         sizes = np.array(self.class_rows, dtype=np.int64)
-        return tuple(int(number) for number in allocate(sizes, self.n_candidates, self.max_fraction))
+        return tuple(int(number) for number in allocate(sizes, self.n_candidates, self.config.max_fraction))
 
     @property
     def most_candidates(self) -> int:
@@ -201,8 +198,8 @@ class Shape:
         return int(min(narrow, wide))
 
 
-def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
-    """The shape of a fit; `started` where it adds to a model that has batches."""
+def shape_of(data: Dataset, config: FitConfig, start: PrototypeSet | None = None) -> Shape:
+    """The shape of a fit, which may begin from a model."""
     config = settled(config, data.n_rows, data.columns)
     columns = data.has_weight + data.has_inclusion
     unweighted = columns > 0 and not config.weighted
@@ -212,26 +209,17 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         # has all of them: then least is drawn of the others.
         class_rows[class_rows.argmax()] += data.n_rows - data.summary.rows
     return Shape(
+        config=config,
         class_rows=tuple(class_rows.tolist()),
-        n_features=len(expected_forms(data.columns, config.feature_forms).columns),
-        n_candidates=min(config.n_candidates, data.n_rows),
-        n_batches=config.n_batches * config.n_draws,
         layout=data.layout,
+        n_features=len(expected_forms(data.columns, config.feature_forms).columns),
+        row_features=data.n_features,
         feature_bytes=data.dtype.itemsize,
+        scored=config.n_batches > (0 if start is not None and start.n_batches else 1),
         # Where rows are held out a block has two weights a row, for training and for judging.
         weight_columns=(0 if unweighted else columns) + (2 if config.hold_out else 0),
-        max_fraction=config.max_fraction,
-        precision=config.kernel_precision,
-        scored=config.n_batches > 1 or (started and config.n_batches > 0),
-        max_iterations=config.max_iterations,
         other_columns=data.has_group + (columns if unweighted else 0),
         unweighted=unweighted,
-        n_draws=config.n_draws,
-        held_out=config.hold_out > 0,
-        feature_weights=config.feature_weights,
-        feature_forms=config.feature_forms,
-        stored_features=data.n_features,
-        progressive=config.progressive and config.hold_out > 0,
     )
 
 
@@ -242,30 +230,25 @@ def streamed_row_bytes(shape: Shape, stored: bool) -> int:
 
 def tile_bytes(shape: Shape) -> int:
     """Memory of a thread's tile and of what is computed beside it, in float64, to which the kernel may turn."""
-    if shape.feature_weights == "both":
-        return max(tile_bytes(replace(shape, feature_weights=weights)) for weights in ("shared", "class"))
-    features, classes, candidates = shape.n_features, shape.n_classes, shape.most_candidates
-    width = -(-(features + 1) // LANES) * LANES
-    panels = classes + candidates // NARROWEST_PANEL
-    of_others = (shape.round_batches - 1) * features
-    fewest, most = candidates + width, shape.most_columns + LANES + panels * width + of_others
-    longest = _longest_tile(shape.longest_block, fewest)
-    entries = max(longest * fewest, _longest_tile(shape.longest_block, most) * most)
-    # Beside the tile: standardised rows that batches share, in either precision, normal scores and levels.
-    by_feature = (6 + 2 * (shape.round_batches > 1) + (shape.feature_forms != "plain")) * (features + 2)
+    if shape.config.feature_weights == "both":
+        return max(tile_bytes(shape.with_settings(feature_weights=weights)) for weights in ("shared", "class"))
+    features, classes, further = shape.n_features, shape.n_classes, shape.round_batches - 1
+    width, panels = sums_width(features), classes + shape.most_candidates // NARROWEST_PANEL
+    fewest = shape.most_candidates + width
+    most = shape.most_columns + LANES + panels * width + further * features
+    longest = longest_tile(shape.longest_block, fewest)
+    entries = max(longest * fewest, longest_tile(shape.longest_block, most) * most)
+    by_feature = sum(workspace_widths([LikelihoodShape(features, 0, 0, width, "float64")]))
+    # Beside the tile: rows at hand, what batches share of them in either precision, normal scores and levels.
+    by_feature += (2 + 2 * (further > 0) + (shape.config.feature_forms != "plain")) * (features + 2)
     by_class = 5 * classes + panels + 10
-    return DOUBLE * int(entries + longest * (by_feature + by_class))
-
-
-def _longest_tile(block_rows: int, entries_per_row: int) -> int:
-    unlimited = tile_rows(MOST_ENTRIES * 2**20, entries_per_row)
-    return min(block_rows, int(LONGER_TILE * unlimited) + 1)
+    return DOUBLE * (entries + longest * (by_feature + by_class))
 
 
 def operand_bytes(shape: Shape) -> int:
     """The prototypes' side of the kernel while it is made, for one evaluation."""
-    width = -(-(shape.n_features + 1) // LANES) * LANES
-    return PREPARING_BYTES[shape.precision] * shape.most_columns * (width + 1) + DOUBLE * 16 * shape.most_columns
+    by_column = PREPARING_BYTES[shape.precision] * (sums_width(shape.n_features) + 1) + DOUBLE * 16
+    return by_column * shape.most_columns
 
 
 def row_array_bytes(shape: Shape) -> int:
@@ -279,7 +262,7 @@ def row_array_bytes(shape: Shape) -> int:
     summarising = DOUBLE * SUMMARY_ARRAYS * slab * shape.n_features
     # Each block's scoring makes the operands of its batch anew, or of all batches where those share normal scores and
     # levels. Each draw scores with its own.
-    made = 1 if shape.feature_forms == "plain" else -(-shape.n_batches // shape.n_draws)
+    made = 1 if shape.config.feature_forms == "plain" else -(-shape.n_batches // shape.config.n_draws)
     return max(summarising, by_row + (made * operand_bytes(shape) if shape.scored else 0))
 
 
@@ -318,8 +301,8 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     candidates, features = shape.most_candidates, shape.n_features
     drawn = candidates * (3 * shape.row_bytes + DOUBLE * (features + 8))
     merging = MERGING_VECTORS * DOUBLE * candidates * (features + 4)
-    knots = 0 if shape.feature_forms == "plain" else 2 * MOST_KNOTS
-    pairs = MOST_DIFFERENCES if shape.feature_forms == "all" else 0
+    knots = 0 if shape.config.feature_forms == "plain" else 2 * MOST_KNOTS
+    pairs = MOST_DIFFERENCES if shape.config.feature_forms == "all" else 0
     models = shape.n_batches * DOUBLE * (candidates * (features + pairs + 4) + (4 + knots) * shape.n_feature_weights)
     sent = 0
     if processes.kind == "workers":
@@ -331,7 +314,7 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
         compared = min(shape.row_features, MOST_COMPARED)
         sampled += DOUBLE * compared * (min(sample_rows(shape.row_features), shape.n_rows) + 8 * compared)
     return (
-        Part("learning forms of features", 0 if shape.feature_forms == "plain" else sampled),
+        Part("learning forms of features", 0 if shape.config.feature_forms == "plain" else sampled),
         Part("drawing and merging candidates", drawn + merging + models + sent),
         Part("partial results of a pass", partials + SORTING_COPIES * sample_bytes(shape)),
         Part("solver and log", SOLVER_VECTORS * DOUBLE * (candidates + shape.n_feature_weights)),

@@ -32,13 +32,11 @@ from protodask.prototypes.tiles import (
     likelihood_tile_rows,
     likelihood_workspaces,
     strips,
+    sums_width,
 )
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Rows of a tile, and the candidates of a batch that they are."""
-
-LANES = 16
-"""Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class BatchKernel:
         """`[w s | w]`, filled up with zeros to a multiple of `LANES` columns (C, width, W)."""
         features, panels = self._looked_at, self.active
         n_features, weight = features.shape[1], panels.spread(self.candidate_weight)
-        width = -(-(n_features + 1) // LANES) * LANES
+        width = sums_width(n_features)
         operand = np.zeros((panels.n_columns, width), dtype=self.side.dtype)
         operand[:, :n_features] = panels.spread(features) * weight[:, None]
         operand[:, n_features] = weight

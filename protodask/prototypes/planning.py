@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -148,7 +149,7 @@ def plan(
             "Give a dataset: see `ingest` and `Dataset.open`.",
         )
     settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
-    shape = shape_of(data, settings, _has_batches(start))
+    shape = shape_of(data, settings, start)
     with open_engine(engine) as opened:
         processes = opened.scheduler.processes()
         found = plan_shape(shape, processes)
@@ -156,15 +157,13 @@ def plan(
             return found
         from protodask.prototypes.calibration import calibrate as measure
 
-        measured = measure(opened, data, shape, processes, found.scores_stored)
+        measured = measure(opened, data, shape, processes)
     busiest = longest_share(processes, shape.layout.n_blocks) / shape.layout.n_blocks
-    rows = busiest * shape.n_rows
     rate = measured.read_bytes_per_second
-    computing = measured.row_seconds * rows
+    computing = measured.row_seconds * busiest * shape.n_rows
     reading = busiest * found.first_evaluation_bytes / rate
-    again = 0.0 if measured.reading_counted else busiest * found.evaluation_bytes / rate
-    evaluation = measured.pass_seconds + computing + again
-    drawing = 2 * measured.pass_seconds + measured.draw_row_seconds * rows + 2 * reading
+    evaluation = measured.pass_seconds + computing + busiest * found.evaluation_bytes / rate
+    drawing = 2 * (measured.pass_seconds + reading)  # what is computed is nothing beside the evaluations
     scoring = computing + reading if shape.scored else 0.0
     stepping = measured.row_seconds * stepped_rows(shape) / stepping_threads(processes)
     seconds = Seconds(
@@ -189,10 +188,10 @@ def plan_shape(shape: Shape, processes: Processes) -> Plan:
     worker, driver = memory_of(shape, processes, stored)
     enough = fits(shape, processes)
     first, later = read_bytes(shape, processes)
-    assumed = HELD_OUT_EVALUATIONS if shape.held_out else ASSUMED_EVALUATIONS
+    assumed = HELD_OUT_EVALUATIONS if shape.config.hold_out else ASSUMED_EVALUATIONS
     if shape.staged_rows:
         assumed = STEPPED_EVALUATIONS
-    evaluations = max(1, min(assumed, int(EVALUATIONS_PER_ITERATION * shape.max_iterations)))
+    evaluations = max(1, min(assumed, int(EVALUATIONS_PER_ITERATION * shape.config.max_iterations)))
     scoring = first if shape.scored else 0
     return Plan(
         shape=shape,
@@ -201,7 +200,7 @@ def plan_shape(shape: Shape, processes: Processes) -> Plan:
         driver=driver,
         scores_stored=stored,
         fits=enough,
-        remedies=() if enough else tuple(remedies(shape, processes)),
+        remedies=() if enough else tuple(remedy for remedy, _, _ in remedies(shape, processes)),
         tasks=min(processes.n_tasks, shape.layout.n_blocks),
         first_evaluation_bytes=first,
         evaluation_bytes=later,
@@ -211,13 +210,9 @@ def plan_shape(shape: Shape, processes: Processes) -> Plan:
     )
 
 
-def _has_batches(model: PrototypeSet | None) -> bool:
-    return model is not None and model.n_batches > 0
-
-
 def require_fit(data: Dataset, config: FitConfig, start: PrototypeSet | None, engine: Engine) -> Plan:
     """The plan of a fit. One whose processes would not keep their memory limit is refused, with what would do."""
-    return require_shape(shape_of(data, config, _has_batches(start)), engine)
+    return require_shape(shape_of(data, config, start), engine)
 
 
 def require_shape(shape: Shape, engine: Engine) -> Plan:
@@ -251,108 +246,70 @@ def mebibytes(amount: int) -> str:
     return f"{-(-amount // MIB):,} MiB"
 
 
-def applied(shape: Shape, processes: Processes, remedy: Remedy) -> tuple[Shape, Processes]:
-    """The problem and the processes after a change of setting."""
-    match remedy.setting, remedy.value:
-        case "block_rows", int(rows):
-            return replace(shape, layout=Layout(shape.n_rows, rows)), processes
-        case "candidates", int(candidates):
-            return replace(shape, n_candidates=min(candidates, shape.n_rows)), processes
-        case "precision", "float32":
-            return replace(shape, precision="float32"), processes
-        case "feature_bytes", int(size):
-            return replace(shape, feature_bytes=size), processes
-        case "threads", int(threads):
-            return shape, replace(processes, threads=threads)
-        case "workers", int(workers):
-            machine, limit = process_memory_limit(), worker_limit(processes, workers)
-            return shape, Processes("workers", workers, 1, limit, machine - workers * limit)
-        case "memory", int(size):
-            driver = (
-                size if processes.kind == "threads" else max(processes.driver_bytes, _driver_need(shape, processes))
-            )
-            return shape, replace(processes, memory_bytes=size, driver_bytes=driver)
-        case "driver_memory", int(size):
-            return shape, replace(processes, driver_bytes=size)
-    raise ValueError(f"{remedy.setting} cannot be {remedy.value!r}")
+Change = tuple[Remedy, Shape, Processes]
+"""A remedy, and the problem and the processes with it."""
 
 
-def worker_limit(processes: Processes, workers: int) -> int:
-    """Whole mebibytes that each of so many new worker processes may be given: the limit of this process, unless an even
-    share of the machine, for the workers and for this process, is less.
-    """
-    share = process_memory_limit() // (workers + 1)
-    return max(1, min(processes.memory_bytes, share) // MIB) * MIB
-
-
-def remedies(shape: Shape, processes: Processes) -> Iterator[Remedy]:
+def remedies(shape: Shape, processes: Processes) -> Iterator[Change]:
     """For each setting the smallest change that makes the problem fit, where one does."""
-
-    def does(remedy: Remedy) -> bool:
-        return fits(*applied(shape, processes, remedy))
-
-    for remedy in _candidates_for(shape, processes):
-        if found := next(filter(does, remedy), None):
+    for changes in _changes(shape, processes):
+        if found := next((change for change in changes if fits(*change[1:])), None):
             yield found
     yield _more_memory(shape, processes)
 
 
-def _more_memory(shape: Shape, processes: Processes) -> Remedy:
-    """The memory that the problem needs as it is, of the processes that have too little."""
-    if processes.kind == "threads":
-        need = _enough_memory(shape, processes)
-        text = f"a limit of {mebibytes(need)} for this process (--memory-limit {need // MIB}MiB)"
-        if need > process_memory_limit():
-            text += ", on a machine with more memory"
-        return Remedy("memory", need, text)
-    driver = _driver_need(shape, processes)
-    for_driver = f"{mebibytes(driver)} of memory for this process, which drives the workers"
-    short = driver > processes.driver_bytes
-    if short and fits(shape, replace(processes, driver_bytes=driver)):
-        return Remedy("driver_memory", driver, for_driver)
-    need = _enough_memory(shape, processes)
-    text = f"workers with a limit of {mebibytes(need)} each (--memory-limit {need // MIB}MiB, where they are started)"
-    return Remedy("memory", need, f"{text}, and {for_driver}" if short else text)
-
-
-def _driver_need(shape: Shape, processes: Processes) -> int:
-    """What the process that drives workers holds, in whole mebibytes."""
-    _, driver = memory_of(shape, processes, scores_stored(shape, processes))
-    return -(-driver.total // MIB) * MIB
-
-
-def _candidates_for(shape: Shape, processes: Processes) -> Iterator[Iterator[Remedy]]:
+def _changes(shape: Shape, processes: Processes) -> Iterator[Iterator[Change]]:
     """Changes to try, setting by setting, small ones first."""
-    # Where the number of draws is left open, there might be more of them of fewer candidates.
-    draws = f" --average-draws {shape.n_draws}" if shape.held_out else ""
-    if processes.kind == "threads":
-        yield (
-            Remedy("threads", threads, f"fewer threads (--threads {threads})")
-            for threads in range(processes.threads - 1, 0, -1)
-        )
-        if processes.threads > 1:
-            workers = processes.threads
-            limit = worker_limit(processes, workers)
-            options = f"--workers {workers} --memory-limit {limit // MIB}MiB"
-            text = f"{workers} worker processes with a limit of {mebibytes(limit)} each ({options})"
-            yield iter([Remedy("workers", workers, text)])
-    else:
-        yield (
-            Remedy("threads", threads, f"workers with fewer threads (dask worker --nthreads {threads})")
-            for threads in range(processes.threads - 1, 0, -1)
-        )
+    fewer, option = "fewer threads", "--threads"
+    if processes.kind == "workers":
+        fewer, option = "workers with fewer threads", "dask worker --nthreads"
     yield (
-        Remedy("candidates", candidates, f"fewer candidates (--candidates {candidates}{draws})")
+        (Remedy("threads", threads, f"{fewer} ({option} {threads})"), shape, replace(processes, threads=threads))
+        for threads in range(processes.threads - 1, 0, -1)
+    )
+    if processes.kind == "threads" and processes.threads > 1:
+        yield iter([_as_workers(shape, processes)])
+    # Where the number of draws is left open, there might be more of them of fewer candidates.
+    draws = f" --average-draws {shape.config.n_draws}" if shape.config.hold_out else ""
+    yield (
+        (
+            Remedy("candidates", candidates, f"fewer candidates (--candidates {candidates}{draws})"),
+            shape.with_settings(n_candidates=candidates),
+            processes,
+        )
         for candidates in _fewer(shape.n_candidates)
     )
     yield (
-        Remedy("block_rows", rows, f"blocks of fewer rows, chosen when the dataset is made (ingest, block_rows={rows})")
+        (
+            Remedy(
+                "block_rows", rows, f"blocks of fewer rows, chosen when the dataset is made (ingest, block_rows={rows})"
+            ),
+            replace(shape, layout=Layout(shape.n_rows, rows)),
+            processes,
+        )
         for rows in _halves(shape.layout.block_rows)
     )
     if shape.precision == "float64":
-        yield iter([Remedy("precision", "float32", "the kernel in float32 (--precision float32)")])
+        remedy = Remedy("precision", "float32", "the kernel in float32 (--precision float32)")
+        yield iter([(remedy, shape.with_settings(precision="float32"), processes)])
     if shape.feature_bytes == 2 * 4:
-        yield iter([Remedy("feature_bytes", 4, "features stored as float32 (ingest, dtype='float32')")])
+        remedy = Remedy("feature_bytes", 4, "features stored as float32 (ingest, dtype='float32')")
+        yield iter([(remedy, replace(shape, feature_bytes=4), processes)])
+
+
+def _as_workers(shape: Shape, processes: Processes) -> Change:
+    """A worker process for each thread. Each may be given the limit of this process, unless an even share of the
+    machine, for the workers and for this process, is less.
+    """
+    workers, machine = processes.threads, process_memory_limit()
+    limit = max(1, min(processes.memory_bytes, machine // (workers + 1)) // MIB) * MIB
+    options = f"--workers {workers} --memory-limit {limit // MIB}MiB"
+    text = f"{workers} worker processes with a limit of {mebibytes(limit)} each ({options})"
+    return (
+        Remedy("workers", workers, text),
+        shape,
+        Processes("workers", workers, 1, limit, machine - workers * limit),
+    )
 
 
 def _fewer(candidates: int) -> Iterator[int]:
@@ -370,11 +327,30 @@ def _halves(rows: int) -> Iterator[int]:
         yield rows
 
 
-def _enough_memory(shape: Shape, processes: Processes) -> int:
-    """The smallest limit of a process that computes, in whole mebibytes, that the problem fits into."""
-    low, high = max(1, processes.memory_bytes // MIB), LARGEST_MEMORY // MIB
-    while high - low > 1:
-        middle = (low + high) // 2
-        enough = fits(*applied(shape, processes, Remedy("memory", middle * MIB, "")))
-        low, high = (low, middle) if enough else (middle, high)
-    return high * MIB
+def _more_memory(shape: Shape, processes: Processes) -> Change:
+    """The memory that the problem needs as it is, of the processes that have too little."""
+    here = processes.kind == "threads"
+    _, driver = memory_of(shape, processes, scores_stored(shape, processes))
+    need_of_driver = -(-driver.total // MIB) * MIB
+    for_driver = f"{mebibytes(driver.total)} of memory for this process, which drives the workers"
+    short = not here and driver.total > processes.driver_bytes
+    enough = replace(processes, driver_bytes=max(processes.driver_bytes, need_of_driver))
+    if short and fits(shape, enough):
+        return Remedy("driver_memory", need_of_driver, for_driver), shape, enough
+
+    def given(size: int) -> Processes:
+        """Of so many mebibytes each."""
+        return replace(enough, memory_bytes=size * MIB, driver_bytes=size * MIB if here else enough.driver_bytes)
+
+    sizes = range(LARGEST_MEMORY // MIB)
+    need = bisect_left(sizes, True, lo=processes.memory_bytes // MIB, key=lambda size: fits(shape, given(size)))
+    if here:
+        text = f"a limit of {mebibytes(need * MIB)} for this process (--memory-limit {need}MiB)"
+        if need * MIB > process_memory_limit():
+            text += ", on a machine with more memory"
+    else:
+        text = (
+            f"workers with a limit of {mebibytes(need * MIB)} each (--memory-limit {need}MiB, where they are started)"
+        )
+        text += f", and {for_driver}" if short else ""
+    return Remedy("memory", need * MIB, text), shape, given(need)

@@ -6,10 +6,10 @@ as a small evaluation. Letters are those of `kernel`; `W` is the width of the cl
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +36,9 @@ SHORTEST_STRIP = 128
 ALIASED_BYTES = 2048
 """Rows of a matrix that lie a multiple of this apart share the same few cache sets: up to 2.7 times as slow."""
 
+LANES = 16
+"""Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
+
 ALIGNMENT = 64
 """Bytes of a cache line and of the widest vector register."""
 
@@ -47,6 +50,11 @@ def tile_rows(n_rows: int, entries_per_row: int) -> int:
         rows = max(1, MOST_ENTRIES // entries_per_row)
     n_tiles = max(1, round(n_rows / rows))
     return max(1, -(-n_rows // n_tiles))
+
+
+def longest_tile(n_rows: int, entries_per_row: int) -> int:
+    """Rows of a tile at most, of up to so many rows: the only one of a short block is half as long again as others."""
+    return min(n_rows, int(1.5 * tile_rows(MOST_ENTRIES * 2**20, entries_per_row)) + 1)
 
 
 def strips(rows: int, multiplications: int) -> list[slice]:
@@ -81,9 +89,13 @@ class Workspace:
 
 def kernel_tile(rows: int, n_features: int, columns: int, dtype: Precision) -> TileBuffers:
     """This thread's memory for tiles of the kernel alone; what the thread was given before is overwritten."""
-    shapes = [(rows, n_features + 2), (rows, n_features), (rows, _stride(columns, dtype))]
-    left, standardized, values = _carve(shapes, [dtype] * 3)
+    left, standardized, values = _carve(rows, [n_features + 2, n_features, _stride(columns, dtype)], [dtype] * 3)
     return TileBuffers(left, standardized, values[:, :columns])
+
+
+def sums_width(n_features: int) -> int:
+    """Columns of the class sums: of each feature and of the weights, filled up to a multiple of `LANES`."""
+    return -(-(n_features + 1) // LANES) * LANES
 
 
 @dataclass(frozen=True)
@@ -96,29 +108,40 @@ class LikelihoodShape:
     sums_width: int
     dtype: Precision
 
+    @property
+    def entries(self) -> int:
+        """Of its kernel matrix and class sums, for each row."""
+        return self.columns + self.n_panels * self.sums_width
+
 
 def likelihood_tile_rows(n_rows: int, shapes: Sequence[LikelihoodShape]) -> int:
     """Rows of a tile of the likelihood: by its kernel matrices, class sums and, of further batches, `z`."""
-    entries = sum(shape.columns + shape.n_panels * shape.sums_width for shape in shapes)
-    return tile_rows(n_rows, entries + sum(shape.n_features for shape in shapes[1:]))
+    return tile_rows(n_rows, sum(shape.entries for shape in shapes) + sum(shape.n_features for shape in shapes[1:]))
+
+
+def workspace_widths(shapes: Sequence[LikelihoodShape]) -> list[int]:
+    """Numbers for each row of a tile in the arrays of `likelihood_workspaces`: of the three that all batches share, in
+    float64, and of three more of each batch, in its own precision.
+    """
+    widest = max(shape.n_features for shape in shapes)
+    own = [
+        (shape.n_features, _stride(shape.columns, shape.dtype), shape.n_panels * shape.sums_width) for shape in shapes
+    ]
+    return [widest + 2, widest, widest, *chain(*own)]
 
 
 def likelihood_workspaces(rows: int, shapes: Sequence[LikelihoodShape]) -> list[Workspace]:
     """This thread's memory for tiles of the batches of a round; what the thread was given before is overwritten."""
-    widest = max(shape.n_features for shape in shapes)
-    arrays: list[tuple[int, ...]] = [(rows * (widest + 2),), (rows * widest,), (rows * widest,)]
     dtypes: list[Precision] = ["float64"] * 3
     for shape in shapes:
-        values = (rows, _stride(shape.columns, shape.dtype))
-        arrays += [(rows, shape.n_features), values, (shape.n_panels, rows, shape.sums_width)]
         dtypes += [shape.dtype] * 3
-    left, weighted, squares, *own = _carve(arrays, dtypes)
+    left, weighted, squares, *own = _carve(rows, workspace_widths(shapes), dtypes)
     return [
         Workspace(
             TileBuffers(
                 _matrix(left, rows, shape.n_features + 2, shape.dtype), standardized, values[:, : shape.columns]
             ),
-            sums,
+            sums.reshape(shape.n_panels, rows, shape.sums_width),
             _matrix(squares, rows, shape.n_features, "float64"),
             _matrix(weighted, rows, shape.n_features, shape.dtype),
         )
@@ -128,7 +151,7 @@ def likelihood_workspaces(rows: int, shapes: Sequence[LikelihoodShape]) -> list[
 
 def _matrix(numbers: Floats, rows: int, width: int, dtype: Precision) -> Array:
     """The first numbers of some memory as a matrix."""
-    matrix: Array = numbers.view(dtype)[: rows * width].reshape(rows, width)
+    matrix: Array = numbers.reshape(-1).view(dtype)[: rows * width].reshape(rows, width)
     return matrix
 
 
@@ -148,15 +171,15 @@ class _Memory(threading.local):
 _memory = _Memory()
 
 
-def _carve(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Precision]) -> list[Array]:
-    """Arrays side by side in this thread's memory, each at the start of a cache line."""
-    sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
+def _carve(rows: int, widths: Sequence[int], dtypes: Sequence[Precision]) -> list[Array]:
+    """Matrices side by side in this thread's memory, each at the start of a cache line."""
+    sizes = [rows * width * np.dtype(dtype).itemsize for width, dtype in zip(widths, dtypes, strict=True)]
     steps = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
     if len(_memory.bytes) < sum(steps) + ALIGNMENT:
         _memory.bytes = np.empty(sum(steps) + ALIGNMENT, dtype=np.uint8)
     first = -_memory.bytes.ctypes.data % ALIGNMENT
     carved: list[Array] = []
-    for shape, dtype, size, step in zip(shapes, dtypes, sizes, steps, strict=True):
-        carved.append(_memory.bytes[first : first + size].view(dtype).reshape(shape))
+    for width, dtype, size, step in zip(widths, dtypes, sizes, steps, strict=True):
+        carved.append(_memory.bytes[first : first + size].view(dtype).reshape(rows, width))
         first += step
     return carved

@@ -1,26 +1,24 @@
 """What a calibration measures: passes like those of the fit, timed here by a clock that the passes themselves move."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.shapes import make_shape
 
 from protodask import plan
 from protodask.data import Dataset, write_dataset
 from protodask.data.format.schema import Column
-from protodask.engine import Engine, Layout, array_source, thread_engine
+from protodask.engine import Arrays, Engine, array_source, thread_engine, zip_sources
 from protodask.engine.groups import Pass, split_blocks
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes, thread_tasks
-from protodask.engine.sources import leaves
 from protodask.prototypes import FitConfig, calibration, planning
-from protodask.prototypes.calibration import BLOCK_SECONDS, EvenScores, Excerpt, excerpt, with_scores
+from protodask.prototypes.calibration import FEWEST_ROWS, PASS_SECONDS, LikeRows, measured_layout
 from protodask.prototypes.candidates import SCORES
-from protodask.prototypes.footprint import Shape, shape_of, streamed_row_bytes
+from protodask.prototypes.footprint import shape_of
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.objective import LIKELIHOOD, likelihood_block
 
@@ -107,8 +105,8 @@ def test_plan__expects_what_passes_of_the_fit_take(
         found = plan(data, FitConfig.of("source", n_candidates=30, n_batches=n_batches), Engine(scheduler))
         assert found.seconds is not None
         shape = found.shape
-        source = with_scores(Excerpt(data, tuple(range(shape.layout.n_blocks)), BLOCK_ROWS), shape, stored=False)
-        assert source.layout == data.layout
+        scores: Arrays = {SCORES: np.full((data.n_rows, 2), 0.5)}
+        source = zip_sources(data, array_source(scores, BLOCK_ROWS)) if n_batches == 2 else data
         before = clock.seconds
         problem = calibration.synthetic_problem(shape, Standardization(np.zeros(3), np.ones(3)))
         theta = np.ones(shape.n_features + problem.n_candidates)
@@ -119,74 +117,51 @@ def test_plan__expects_what_passes_of_the_fit_take(
         assert found.seconds.pair_nanoseconds * sum(shape.drawn) == pytest.approx(1e9 * (ROW_COST + SCORE_COST))
 
 
-def test_excerpt__has_rows_of_the_data_for_every_thread(data: Dataset) -> None:
+@pytest.mark.parametrize("options", [{}, {"n_batches": 2}, {"precision": "float64", "feature_forms": "all"}])
+def test_like_rows__are_like_those_of_the_data(data: Dataset, options: dict[str, Any]) -> None:
+    shape = shape_of(data, FitConfig.of("source", n_candidates=30, **options))
+    found, block = LikeRows(data.layout, shape).read(40), data.read(40)
+    assert (found.number, found.start, found.n_rows) == (block.number, block.start, block.n_rows)
+    for name, array in block.arrays.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+    assert found.arrays.keys() - block.arrays.keys() == ({SCORES} if shape.scored else set())
+    assert set(found["target"].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("threads", [1, 4, 60])
+def test_measured_layout__has_blocks_for_every_thread(data: Dataset, threads: int) -> None:
     shape = shape_of(data, FitConfig.of("source", n_candidates=30))
-    for threads in (1, 4, 60):
-        part = excerpt(data, shape, Processes("threads", 1, threads, 2**30, 2**30))
-        assert min(threads, 40) <= part.layout.n_blocks <= 40
-        assert list(part.numbers) == sorted(set(part.numbers))
-        for number, original in enumerate(part.numbers):
-            block, expected = part.read(number), data.read(original)
-            assert (block.number, block.start) == (number, number * BLOCK_ROWS)
-            for name, array in expected.arrays.items():
-                np.testing.assert_array_equal(block[name], array)
+    layout = measured_layout(shape, Processes("threads", 1, threads, 2**30, 2**30))
+    assert layout.block_rows == BLOCK_ROWS
+    assert min(threads, 40) <= layout.n_blocks <= 40
+    assert layout.n_rows <= data.n_rows
 
 
-def test_excerpt__takes_the_first_rows_of_long_blocks(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "FEWEST_ROWS", 8)
-    shape = replace(shape_of(data, FitConfig.of("source", n_candidates=30)), n_features=10**8)
-    part = excerpt(data, shape, Processes("workers", 2, 1, 2**30, 2**30))
-    assert (part.rows, part.layout) == (8, Layout(16, 8))
-    np.testing.assert_array_equal(part.read(1)["features"], data.read(part.numbers[1])["features"][:8])
-    assert part.read(1)["features"].base is None
+@pytest.mark.parametrize("candidates", [10, 100, 1000, 20_000])
+@pytest.mark.parametrize("features", [3, 300, 10**5])
+def test_measured_layout__is_of_parts_of_long_blocks(candidates: int, features: int) -> None:
+    shape = make_shape((10**7,) * 2, features, 2**18, n_candidates=candidates)
+    for processes in (Processes("threads", 1, 4, 2**30, 2**30), Processes("workers", 3, 2, 2**30, 2**30)):
+        layout = measured_layout(shape, processes)
+        assert layout.n_blocks >= processes.n_threads
+        assert FEWEST_ROWS <= layout.block_rows <= 2**18
+        of_a_thread = layout.n_rows // processes.n_threads
+        seconds = 1e-9 * candidates * of_a_thread * (1 + 0.04 * features)
+        assert seconds <= PASS_SECONDS or of_a_thread == FEWEST_ROWS
 
 
-@pytest.mark.parametrize("memory", [300, 600, 1200, 2**16])
-@pytest.mark.parametrize("candidates", [100, 1000, 20_000])
-def test_excerpt__is_kept_by_the_caches_or_is_a_block_a_thread(data: Dataset, memory: int, candidates: int) -> None:
-    shape = Shape((10**7,) * 2, 30, candidates, 2, Layout(2 * 10**7, 2**18), 4, 0, 0.5, "float32", True)
-    for processes in (
-        Processes("threads", 1, 4, memory * MIB, memory * MIB),
-        Processes("workers", 3, 2, memory * MIB, memory * MIB),
-    ):
-        part = excerpt(data, shape, processes)
-        each = len(part.numbers) / processes.n_threads
-        assert each >= 1
-        if each > 1:
-            block_bytes = part.rows * streamed_row_bytes(shape, stored=True)
-            assert each * processes.threads * block_bytes <= processes.cache_bytes
-        assert part.rows == 2**18 or 2e-9 * candidates * part.rows <= BLOCK_SECONDS
+def test_measured_layout__of_one_block() -> None:
+    shape = make_shape((25, 25), 3, 2**18, n_candidates=30)
+    layout = measured_layout(shape, Processes("threads", 1, 4, 2**30, 2**30))
+    assert (layout.n_rows, layout.n_blocks) == (50, 1)
 
 
-def test_excerpt__of_one_block(make_rows: Callable[..., dict[str, NDArray[Any]]], tmp_path: Path) -> None:
-    columns = tuple(Column(f"x{position}") for position in range(3))
-    data = write_dataset(array_source(make_rows(50, 1), 64), tmp_path / "d.zarr", classes=(0, 1), columns=columns)
-    part = excerpt(data, shape_of(data, FitConfig.of("source")), Processes("threads", 1, 4, 2**30, 2**30))
-    assert part.layout.n_rows == part.read(0).n_rows == 50
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_with_scores__are_where_those_of_the_fit_are(data: Dataset, stored: bool) -> None:
-    shape = shape_of(data, FitConfig.of("source", n_candidates=30, n_batches=2))
-    part = excerpt(data, shape, Processes("threads", 1, 2, 2**30, 2**30))
-    source = with_scores(part, shape, stored)
-    _, scores = leaves(source)
-    assert scores.resident != stored
-    assert isinstance(scores, EvenScores) == stored
-    np.testing.assert_array_equal(source.read(1)[SCORES], np.full((BLOCK_ROWS, 2), 0.5))
-    assert with_scores(part, replace(shape, scored=False), stored) is part
-
-
-def test_plan__counts_reading_once(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = calibration.Calibration(1e-6, 1e-6, 0.01, False, 1e3, True, 1.0)
-    processes = Processes("threads", 1, 1, 1, 1)  # no block can be kept
-    found: dict[bool, float] = {}
-    for counted in (False, True):
-        result = replace(measured, reading_counted=counted)
-        monkeypatch.setattr(calibration, "calibrate", lambda *_, result=result: result)
-        with thread_engine(1, 1) as engine:
+def test_plan__counts_the_reading_of_what_is_not_kept(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = calibration.Calibration(1e-6, 0.01, 1e3, True, 1.0)
+    monkeypatch.setattr(calibration, "calibrate", lambda *_: measured)
+    for memory, evaluation_bytes in ((1, data.n_rows * data.metadata.row_bytes), (2**30, 0)):
+        with thread_engine(1, memory) as engine:
             planned = planning.plan(data, FitConfig.of("source", n_candidates=30), engine)
-        assert planned.processes == processes
+        assert planned.evaluation_bytes == evaluation_bytes
         assert planned.seconds is not None
-        found[counted] = planned.seconds.evaluation
-    assert found[False] - found[True] == pytest.approx(data.n_rows * data.metadata.row_bytes / 1e3)
+        assert planned.seconds.evaluation == pytest.approx(0.01 + 1e-6 * data.n_rows + evaluation_bytes / 1e3)

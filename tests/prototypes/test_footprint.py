@@ -4,11 +4,13 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support import shapes as shapes_of_fits
 
 from protodask.data import Column, write_dataset
 from protodask.engine import Arrays, Block, Layout, array_source, one_blas_thread
@@ -36,7 +38,6 @@ from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.objective import RoundProblem, likelihood_block, prepare_kernel, starting_point
 from protodask.prototypes.panels import arrange
 from protodask.prototypes.scoring import add_round_block, score_block
-from protodask.prototypes.tiles import Precision
 
 MIB = 2**20
 
@@ -46,26 +47,11 @@ def make_shape(
     n_classes: int = 2,
     n_features: int = 10,
     n_candidates: int = 500,
-    n_batches: int = 1,
     block_rows: int = 2**14,
-    precision: Precision = "float32",
-    feature_bytes: int = 4,
-    weight_columns: int = 0,
-    feature_weights: FeatureWeights = "shared",
+    **others: Any,
 ) -> Shape:
-    return Shape(
-        class_rows=(rows_of_class,) * n_classes,
-        n_features=n_features,
-        n_candidates=n_candidates,
-        n_batches=n_batches,
-        layout=Layout(rows_of_class * n_classes, block_rows),
-        feature_bytes=feature_bytes,
-        weight_columns=weight_columns,
-        max_fraction=0.5,
-        precision=precision,
-        scored=n_batches > 1,
-        feature_weights=feature_weights,
-    )
+    class_rows = (rows_of_class,) * n_classes
+    return shapes_of_fits.make_shape(class_rows, n_features, block_rows, n_candidates=n_candidates, **others)
 
 
 def calibration_problem(shape: Shape) -> RoundProblem:
@@ -121,10 +107,10 @@ MOST_OF_A_TILE = 1.5 * 8 * 2**22 + 2**20
 """Of its entries in float64, whatever the shape; arrays by feature are as long as the tile and not wider."""
 
 
-@example(make_shape(27, 30, 1752, 10, 1, 1024, "float64", 4, 0, "class"))
+@example(make_shape(27, 30, 1752, 10, 1024, precision="float64", feature_weights="class"))
 @given(shapes)
 def test_tile_bytes__are_bounded_whatever_the_shape(shape: Shape) -> None:
-    arrays = 6 if shape.feature_weights == "shared" else 8
+    arrays = 6 if shape.config.feature_weights == "shared" else 8
     by_feature = 1.5 * 8 * arrays * 2**20
     assert tile_bytes(shape) <= MOST_OF_A_TILE + by_feature + 8 * 3100 * 10 * shape.n_classes
 
@@ -137,10 +123,10 @@ def test_memory_of__grows_with_every_size(shape: Shape, computing: Processes, fa
     rows = tuple(rows * factor for rows in shape.class_rows)
     larger = [
         replace(shape, class_rows=rows, layout=replace(shape.layout, n_rows=sum(rows))),
-        replace(shape, n_features=shape.n_features * factor),
-        replace(shape, n_candidates=shape.n_candidates * factor),
-        replace(shape, n_batches=shape.n_batches * factor, scored=True),
-        replace(shape, feature_bytes=8, precision="float64"),
+        replace(shape, n_features=shape.n_features * factor, row_features=shape.row_features * factor),
+        shape.with_settings(n_candidates=shape.n_candidates * factor),
+        replace(shape.with_settings(n_batches=shape.n_batches * factor), scored=True),
+        replace(shape.with_settings(precision="float64"), feature_bytes=8),
     ]
     for other in larger:
         assert all(after >= old for after, old in zip(needed(other, computing), before, strict=True))
@@ -150,9 +136,9 @@ def test_memory_of__grows_with_every_size(shape: Shape, computing: Processes, fa
 
 @given(shapes, processes)
 def test_memory_of__draws_that_take_turns_is_that_of_either(shape: Shape, computing: Processes) -> None:
-    both = memory_of(replace(shape, feature_weights="both"), computing, True)
+    both = memory_of(shape.with_settings(feature_weights="both"), computing, True)
     for weights in FEATURE_WEIGHTS:
-        alone = memory_of(replace(shape, feature_weights=weights), computing, True)
+        alone = memory_of(shape.with_settings(feature_weights=weights), computing, True)
         assert all(turns.total >= other.total for turns, other in zip(both, alone, strict=True))
 
 
@@ -242,7 +228,7 @@ def test_parts__are_not_below_what_the_draw_allocates(name: str, all_rows: bool)
     shape = SHAPES[name]
     block = synthetic_block(shape, shape.block_rows)
     wanted = shape.n_rows if all_rows else shape.n_candidates
-    shape = replace(shape, n_candidates=wanted)
+    shape = shape.with_settings(n_candidates=wanted)
     marginals = np.full(shape.n_classes, 1 / shape.n_classes)
     drawn = traced(lambda: sample_block(block, marginals, 0, 1, wanted))
     assert drawn <= row_array_bytes(shape) + sample_bytes(shape) + SMALL_CHANGE
@@ -287,8 +273,12 @@ def test_scores_stored__beyond_the_share_of_what_passes_leave() -> None:
 
 
 @given(shapes, processes)
-@example(make_shape(240_000, 10, 127, 30, 2, 2**16, weight_columns=2), Processes("threads", 1, 2, 2**30, 2**30))
-@example(make_shape(80_000, 30, 127, 30, 2, 2**16, weight_columns=2), Processes("threads", 1, 2, 2**32, 2**32))
+@example(
+    make_shape(240_000, 10, 127, 30, 2**16, n_batches=2, weight_columns=2), Processes("threads", 1, 2, 2**30, 2**30)
+)
+@example(
+    make_shape(80_000, 30, 127, 30, 2**16, n_batches=2, weight_columns=2), Processes("threads", 1, 2, 2**32, 2**32)
+)
 def test_most_together__leaves_room_for_the_scores_that_a_block_brings_of_each_fit(
     shape: Shape, computing: Processes
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.errors import refused
+from support.shapes import make_shape
 
 from protodask import plan
 from protodask.data import Dataset, write_dataset
@@ -21,7 +22,7 @@ from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
 from protodask.prototypes import FitConfig, fit, planning
 from protodask.prototypes.footprint import Shape, fits
-from protodask.prototypes.planning import HELD_OUT_EVALUATIONS, Plan, applied, misfit, plan_shape
+from protodask.prototypes.planning import HELD_OUT_EVALUATIONS, Change, Plan, misfit, plan_shape, remedies
 
 MIB = 2**20
 
@@ -146,14 +147,14 @@ def test_fit__that_does_not_fit_is_refused_before_anything_is_read(
         with refused("over-memory", "300 MiB", "`protodask plan`", *(remedy.text for remedy in found.remedies)):
             fit(wide, config, run_dir=run, engine=engine)
         assert not run.exists()
-        remedies = {remedy.setting: remedy for remedy in found.remedies}
-        fewer = int(remedies["candidates"].value)
+        would_do = {remedy.setting: remedy for remedy in found.remedies}
+        fewer = int(would_do["candidates"].value)
         assert plan(wide, replace(config, n_candidates=fewer), engine, calibrate=False).fits
         # It is let through, as far as to the reading.
         with pytest.raises(AssertionError, match="a row was read"):
             fit(wide, replace(config, n_candidates=fewer), engine=engine)
     with (
-        thread_engine(1, int(remedies["memory"].value)) as engine,
+        thread_engine(1, int(would_do["memory"].value)) as engine,
         pytest.raises(AssertionError, match="a row was read"),
     ):
         fit(wide, config, engine=engine)
@@ -165,7 +166,7 @@ def test_fit__small_problems_run_whatever_the_limit(small: Dataset) -> None:
 
 
 def test_plan__scores_go_where_there_is_room() -> None:
-    shape = Shape((10**6, 10**6), 30, 1000, 2, Layout(2 * 10**6, 2**18), 4, 0, 0.5, "float32", True)
+    shape = make_shape((10**6,) * 2, 30, 2**18, n_batches=2)
     plans = [plan_shape(shape, Processes("threads", 1, 2, size * MIB, size * MIB)) for size in range(600, 2000, 4)]
     allowed = [shape.score_bytes <= found.processes.resident_bytes for found in plans]
     assert not any(found.scores_stored for found, may in zip(plans, allowed, strict=True) if may and found.fits)
@@ -174,17 +175,14 @@ def test_plan__scores_go_where_there_is_room() -> None:
 
 
 shapes = st.builds(
-    lambda rows, classes, features, candidates, batches, power, wide, precision: Shape(
+    lambda rows, classes, features, candidates, batches, power, wide, precision: make_shape(
         (rows,) * classes,
         features,
-        candidates,
-        batches,
-        Layout(rows * classes, 2**power),
+        2**power,
         8 if wide else 4,
-        0,
-        0.5,
-        precision,
-        batches > 1,
+        n_candidates=candidates,
+        n_batches=batches,
+        precision=precision,
     ),
     st.integers(1000, 10**7),
     st.integers(2, 10),
@@ -234,17 +232,23 @@ def test_remedies__each_makes_it_fit(case: tuple[Shape, Processes]) -> None:
     if found.fits:
         assert found.remedies == ()
         return
-    assert found.remedies
-    for remedy in found.remedies:
-        assert fits(*applied(shape, processes, remedy))
-        assert applied(shape, processes, remedy) != (shape, processes)
+    changes = list(remedies(shape, processes))
+    assert found.remedies == tuple(remedy for remedy, _, _ in changes) != ()
+    for remedy, changed, on in changes:
+        assert fits(changed, on)
+        assert (changed, on) != (shape, processes)
         assert remedy.text in str(misfit(found))
 
 
-BIG_BLOCKS = Shape((10**7,) * 2, 32, 300, 1, Layout(2 * 10**7, 2**19), 8, 0, 0.5, "float64", False)
+def changes_for(shape: Shape, processes: Processes) -> dict[str, Change]:
+    """What would do, by the setting."""
+    return {change[0].setting: change for change in remedies(shape, processes)}
+
+
+BIG_BLOCKS = make_shape((10**7,) * 2, 32, 2**19, 8, n_candidates=300, precision="float64")
 """130 MiB of float64."""
 
-MANY_CANDIDATES = Shape((10**6,) * 2, 100, 10**5, 1, Layout(2 * 10**6, 2**16), 4, 0, 0.5, "float32", False)
+MANY_CANDIDATES = make_shape((10**6,) * 2, 100, 2**16, n_candidates=10**5)
 """A driver needs half a gibibyte for them and more."""
 
 
@@ -253,13 +257,13 @@ def test_remedies__workers_get_what_the_machine_has(machine: int, monkeypatch: p
     monkeypatch.setattr(planning, "process_memory_limit", lambda: machine * MIB)
     for limit in (1120, 2000):
         processes = Processes("threads", 1, 4, limit * MIB, limit * MIB)
-        remedies = {remedy.setting: remedy for remedy in plan_shape(BIG_BLOCKS, processes).remedies}
-        assert ("workers" in remedies) == (limit > 1122)
-    _, workers = applied(BIG_BLOCKS, processes, remedies["workers"])
+        changes = changes_for(BIG_BLOCKS, processes)
+        assert ("workers" in changes) == (limit > 1122)
+    remedy, _, workers = changes["workers"]
     assert (workers.kind, workers.count, workers.threads) == ("workers", 4, 1)
     assert workers.memory_bytes == min(2000, machine // 5) * MIB
     assert workers.count * workers.memory_bytes + workers.driver_bytes <= machine * MIB
-    assert f"(--workers 4 --memory-limit {workers.memory_bytes // MIB}MiB)" in remedies["workers"].text
+    assert f"(--workers 4 --memory-limit {workers.memory_bytes // MIB}MiB)" in remedy.text
 
 
 def test_remedies__of_threads_say_when_the_machine_has_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,8 +278,8 @@ def test_remedies__of_threads_say_when_the_machine_has_too_little(monkeypatch: p
 
 def test_remedies__fewer_threads_make_no_new_workers() -> None:
     processes = Processes("workers", 3, 4, 1280 * MIB, 2**37)
-    (remedy,) = (remedy for remedy in plan_shape(BIG_BLOCKS, processes).remedies if remedy.setting == "threads")
-    assert applied(BIG_BLOCKS, processes, remedy)[1] == replace(processes, threads=int(remedy.value))
+    remedy, _, fewer = changes_for(BIG_BLOCKS, processes)["threads"]
+    assert fewer == replace(processes, threads=int(remedy.value))
 
 
 @pytest.mark.parametrize(("worker", "settings"), [(2**16, "driver_memory"), (512, "memory")])
@@ -287,7 +291,7 @@ def test_remedies__of_a_driver_with_too_little_memory(worker: int, settings: str
     assert f"{-(-found.driver.total // MIB):,} MiB of memory for this process, which drives" in remedy.text
     assert str(misfit(found)).count(" do: ") == 1
     assert ". ." not in str(misfit(found))
-    _, enough = applied(MANY_CANDIDATES, found.processes, remedy)
+    _, _, enough = changes_for(MANY_CANDIDATES, found.processes)[settings]
     assert fits(MANY_CANDIDATES, enough)
     assert not fits(MANY_CANDIDATES, replace(enough, driver_bytes=found.driver.total - 1))
 
@@ -300,7 +304,7 @@ def test_remedies__name_every_setting_that_helps() -> None:
 
 
 def test_remedies__fewer_candidates_and_float32() -> None:
-    shape = Shape((10**5,) * 2, 1000, 12_000, 1, Layout(2 * 10**5, 2**12), 4, 0, 0.5, "float64", False)
+    shape = make_shape((10**5,) * 2, 1000, 2**12, n_candidates=12_000, precision="float64")
     found = plan_shape(shape, Processes("threads", 1, 1, 2**31, 2**31))
     assert "candidates" in {remedy.setting for remedy in found.remedies}
     for size in range(2**31, 2**33, 2**25):

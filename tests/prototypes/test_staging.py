@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.shapes import make_shape
 
 from protodask import PrototypeSetClassifier
 from protodask.data.format.schema import TARGET, WEIGHT
@@ -27,7 +28,7 @@ from protodask.prototypes.candidates import HELD_OUT, priority
 from protodask.prototypes.config import MOST_STAGED_BYTES, stage_row_bytes, staged_rows
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.draws import Fitting
-from protodask.prototypes.footprint import Shape, shape_of
+from protodask.prototypes.footprint import shape_of
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, FitEvent, IterationDone
 from protodask.prototypes.kernel import Standardization, exponential, row_side
@@ -79,23 +80,19 @@ def test_staged_rows__are_all_that_memory_allows() -> None:
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("forms", [1, 20, 60])
 def test_plans__allow_for_stages_of_fewer_forms(forms: int, precision: Precision) -> None:
-    planned = Shape(
-        class_rows=(5 * 10**6, 5 * 10**6),
-        n_features=60,
-        n_candidates=1000,
-        n_batches=1,
-        layout=Layout(10**7, 2**18),
-        feature_bytes=4,
+    planned = make_shape(
+        (5 * 10**6, 5 * 10**6),
+        60,
+        2**18,
+        row_features=forms,
         weight_columns=2,
-        max_fraction=0.5,
         precision=precision,
-        scored=False,
         progressive=True,
-        stored_features=forms,
+        hold_out=0.2,
     )
     row_bytes = stage_row_bytes(forms, 0, precision)
     assert staged_rows(10**7, row_bytes) * row_bytes <= planned.staged_bytes
-    assert replace(planned, progressive=False).staged_bytes == 0
+    assert planned.with_settings(progressive=False).staged_bytes == 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -137,7 +134,7 @@ def test_plans__count_steps_apart_from_evaluations_of_all_rows(tmp_path: Path) -
         assert stepped_rows(shape) == 500 * 1024, "steps are as many as they have to be"
         assert stepped_rows(replace(shape, layout=Layout(200_000, 1024))) == 5 * 200_000
         assert plan_shape(shape, processes).evaluations == 10
-        without = replace(shape, progressive=False)
+        without = shape.with_settings(progressive=False)
         assert stepped_rows(without) == 0
         assert plan_shape(without, processes).evaluations == 50
 

@@ -339,4 +339,4 @@ def test_tune__that_could_not_fit_what_it_chooses_is_refused_before_it_searches(
     monkeypatch.setattr(tuning_module, "require_shape", refuse_the_last)
     with refused("over-memory"):
         tune(data, FitConfig(n_candidates=20, n_draws=3), SearchConfig(max_batches=4), engine=engine)
-    assert [(shape.n_batches, shape.n_draws) for shape in asked] == [(4, 1), (12, 3)]
+    assert [(shape.n_batches, shape.config.n_draws) for shape in asked] == [(4, 1), (12, 3)]
