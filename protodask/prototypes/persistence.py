@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,27 +66,36 @@ MOST_DIFFERENCES = 10**4
 MOST_PROTOTYPES = 10**8
 """A bound on what a damaged or hostile file can make a reader allocate."""
 
-# Arrays of a batch: name, dtype, and which of its two sizes (D features, J prototypes) its dimensions are.
-BATCH_ARRAYS = (
-    ("feature_index", "int64", "D"),
-    ("feature_weight", "float64", "D"),
-    ("center", "float64", "D"),
-    ("scale", "float64", "D"),
-    ("prototypes", "float64", "JD"),
-    ("prototype_class", "int64", "J"),
-    ("prototype_weight", "float64", "J"),
-    ("row", "int64", "J"),
-)
+COUNTS = {KNOTS: ("Q", MOST_KNOTS), LEVELS: ("L", MOST_PROTOTYPES), DIFFERENCES: ("P", MOST_DIFFERENCES)}
+"""Those three: the letter that `_Array` has for each, and the bound."""
 
-# Those of a batch with normal scores or levels (D, Q), and of one with levels (D,): name, field of `Knots`, dtype.
-KNOT_ARRAYS = (("knot_values", "values", "float64"), ("knot_scores", "scores", "float64"))
-LEVEL_ARRAY = ("knot_is_level", "levels", "int64")
 
-# Those of a batch with differences: name, dtype, and sizes, P that of differences.
-DIFFERENCE_ARRAYS = (
-    ("difference_other", "int64", "D"),
-    ("difference_factor", "float64", "D"),
-    ("compared", "float64", "JP"),
+class _Array(NamedTuple):
+    """An array of a batch."""
+
+    name: str
+    dtype: str
+    dims: str
+    """Sizes: of D features, J prototypes, Q knots and P differences."""
+    of: str
+    """The size, or L levels, of which a batch has some if it has the array; none where each batch has it."""
+
+
+ARRAYS = (
+    _Array("feature_index", "int64", "D", ""),
+    _Array("feature_weight", "float64", "D", ""),
+    _Array("center", "float64", "D", ""),
+    _Array("scale", "float64", "D", ""),
+    _Array("prototypes", "float64", "JD", ""),
+    _Array("prototype_class", "int64", "J", ""),
+    _Array("prototype_weight", "float64", "J", ""),
+    _Array("row", "int64", "J", ""),
+    _Array("knot_values", "float64", "DQ", "Q"),
+    _Array("knot_scores", "float64", "DQ", "Q"),
+    _Array("knot_is_level", "int64", "D", "L"),
+    _Array("difference_other", "int64", "D", "P"),
+    _Array("difference_factor", "float64", "D", "P"),
+    _Array("compared", "float64", "JP", "P"),
 )
 
 
@@ -95,9 +104,8 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
     import zarr
 
     where = locate(path)
-    knots = [0 if batch.knots is None else batch.knots.values.shape[1] for batch in model.batches]
-    levels = [_n_levels(batch) for batch in model.batches]
-    differences = [_n_differences(batch) for batch in model.batches]
+    sizes = [_sizes_of(batch) for batch in model.batches]
+    counts = {name: [size[letter] for size in sizes] for name, (letter, _) in COUNTS.items()}
     record = {
         "format": MODEL.format,
         "version": _version(model),
@@ -106,9 +114,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         **table_fields(model),
         "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
         **({} if model.rounds is None else {ROUNDS: list(model.rounds)}),
-        **({KNOTS: knots} if any(knots) else {}),
-        **({LEVELS: levels} if any(levels) else {}),
-        **({DIFFERENCES: differences} if any(differences) else {}),
+        **{name: of_batches for name, of_batches in counts.items() if any(of_batches)},
         "digest": _digest(model),
         **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
     }
@@ -121,16 +127,20 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         group.attrs.put(sealed)
 
 
-def _n_levels(batch: Batch) -> int:
-    return 0 if batch.knots is None or batch.knots.levels is None else int(batch.knots.levels.sum())
-
-
-def _n_differences(batch: Batch) -> int:
-    return 0 if batch.differences is None else len(batch.differences.places)
+def _sizes_of(batch: Batch) -> dict[str, int]:
+    """By the letters of `_Array`."""
+    knots = batch.knots
+    return {
+        "D": batch.n_features,
+        "J": batch.n_prototypes,
+        "Q": 0 if knots is None else knots.values.shape[1],
+        "L": 0 if knots is None or knots.levels is None else int(knots.levels.sum()),
+        "P": 0 if batch.differences is None else len(batch.differences.places),
+    }
 
 
 def _version(model: PrototypeSet) -> int:
-    if any(_n_levels(batch) for batch in model.batches):
+    if any(_sizes_of(batch)["L"] for batch in model.batches):
         return 6
     if any(batch.differences is not None for batch in model.batches):
         return 5
@@ -143,16 +153,16 @@ def _version(model: PrototypeSet) -> int:
 
 def _arrays(batch: Batch) -> list[tuple[str, NDArray[Any], str]]:
     """Name, numbers and type of the arrays that a batch has."""
-    arrays = [(name, getattr(batch, name), dtype) for name, dtype, _ in BATCH_ARRAYS]
+    if batch.differences is not None and batch.compared is None:
+        raise ValueError("a batch with differences has no values to show of them")
+    known = dict(vars(batch))
     if batch.knots is not None:
-        fields = KNOT_ARRAYS if batch.knots.levels is None else (*KNOT_ARRAYS, LEVEL_ARRAY)
-        arrays += [(name, getattr(batch.knots, field), dtype) for name, field, dtype in fields]
+        knots = batch.knots
+        known |= {"knot_values": knots.values, "knot_scores": knots.scores, "knot_is_level": knots.levels}
     if batch.differences is not None:
-        if batch.compared is None:
-            raise ValueError("a batch with differences has no values to show of them")
-        values = (batch.differences.others, batch.differences.factor, batch.compared)
-        arrays += [(name, value, dtype) for (name, dtype, _), value in zip(DIFFERENCE_ARRAYS, values, strict=True)]
-    return arrays
+        known |= {"difference_other": batch.differences.others, "difference_factor": batch.differences.factor}
+    sizes = _sizes_of(batch)
+    return [(array.name, known[array.name], array.dtype) for array in ARRAYS if not array.of or sizes[array.of]]
 
 
 def _digest(model: PrototypeSet) -> str:
@@ -199,12 +209,7 @@ def _parse(fields: Fields) -> PrototypeSet:
         columns=table.columns,
         target_name=table.target_name,
         other_names=table.other_names,
-        batches=tuple(
-            _read_batch(fields, number, *sizes)
-            for number, sizes in enumerate(
-                zip(_sizes(fields), _knots(fields), _levels(fields), _differences(fields), strict=True), start=1
-            )
-        ),
+        batches=tuple(_read_batch(fields, number, sizes) for number, sizes in enumerate(_all_sizes(fields), start=1)),
         rounds=rounds,
         precision=table.precision,
         provenance=table.provenance,
@@ -283,71 +288,39 @@ def _parse_rounds(fields: Fields) -> tuple[int, ...] | None:
     return tuple(rounds)
 
 
-def _knots(fields: Fields) -> list[int]:
-    """Knots of each batch."""
-    return _counts(fields, KNOTS, MOST_KNOTS)
-
-
-def _levels(fields: Fields) -> list[int]:
-    """Levels of each batch, which are among its features."""
-    found = _of_features(fields, LEVELS, MOST_PROTOTYPES)
-    if any(count and not knots for count, knots in zip(found, _knots(fields), strict=True)):
+def _all_sizes(fields: Fields) -> list[dict[str, int]]:
+    """Those of each batch, as `_sizes_of` has them."""
+    found = [{"D": n_features, "J": n_prototypes} for n_features, n_prototypes in _sizes(fields)]
+    for name, (letter, most) in COUNTS.items():
+        counts = fields.record.get(name, [0] * len(found))
+        if not isinstance(counts, list) or len(counts) != len(found):
+            fields.damaged(f"the {name} are not those of its batches")
+        for sizes, count in zip(found, counts, strict=True):
+            among = most if letter == "Q" else min(most, sizes["D"])  # levels and differences are features
+            if type(count) is not int or not 0 <= count <= among:
+                fields.damaged(f"the {name} are not those of its batches")
+            sizes[letter] = count
+    if any(sizes["L"] and not sizes["Q"] for sizes in found):
         fields.damaged("the levels are of batches without knots")
     return found
 
 
-def _differences(fields: Fields) -> list[int]:
-    """Differences of each batch, which are among its features."""
-    return _of_features(fields, DIFFERENCES, MOST_DIFFERENCES)
-
-
-def _of_features(fields: Fields, name: str, most: int) -> list[int]:
-    """A number for each batch, at most that of its features."""
-    found = _counts(fields, name, most)
-    if any(count > width for count, (width, _) in zip(found, _sizes(fields), strict=True)):
-        fields.damaged(f"the {name} are not those of its batches")
-    return found
-
-
-def _counts(fields: Fields, name: str, most: int) -> list[int]:
-    """A number for each batch, 0 where the record has none."""
-    n_batches = len(_sizes(fields))
-    counts = fields.record.get(name, [0] * n_batches)
-    plain = isinstance(counts, list) and all(type(count) is int and 0 <= count <= most for count in counts)
-    if not plain or len(counts) != n_batches:
-        fields.damaged(f"the {name} are not those of its batches")
-    return list(counts)
-
-
-def _read_batch(
-    fields: Fields, number: int, size: tuple[int, int], n_knots: int, n_levels: int, n_differences: int
-) -> Batch:
+def _read_batch(fields: Fields, number: int, sizes: dict[str, int]) -> Batch:
     with damage_named(f"Batch {number} of the model", fields.where, FIT_AGAIN):
-        arrays: dict[str, NDArray[Any]] = {
-            name: read_array(
-                fields.where, f"batch-{number}/{name}", dtype, tuple(size["DJ".index(letter)] for letter in dims)
+        read: dict[str, NDArray[Any]] = {
+            array.name: read_array(
+                fields.where, f"batch-{number}/{array.name}", array.dtype, tuple(sizes[letter] for letter in array.dims)
             )
-            for name, dtype, dims in BATCH_ARRAYS
+            for array in ARRAYS
+            if not array.of or sizes[array.of]
         }
-        of_knots = {
-            field: read_array(fields.where, f"batch-{number}/{name}", dtype, (size[0], n_knots))
-            for name, field, dtype in (KNOT_ARRAYS if n_knots else ())
-        }
-        for name, field, dtype in [LEVEL_ARRAY] if n_levels else []:
-            of_knots[field] = read_array(fields.where, f"batch-{number}/{name}", dtype, size[:1]) == 1
-        sizes = {"D": size[0], "J": size[1], "P": n_differences}
-        of_differences = [
-            read_array(fields.where, f"batch-{number}/{name}", dtype, tuple(sizes[letter] for letter in dims))
-            for name, dtype, dims in (DIFFERENCE_ARRAYS if n_differences else ())
-        ]
-    others, factor, compared = of_differences or (None, None, None)
+    levels = read["knot_is_level"] == 1 if sizes["L"] else None
     batch = Batch(
-        **arrays,
-        knots=Knots(**of_knots) if of_knots else None,
-        differences=None if others is None or factor is None else Differences(others, factor),
-        compared=compared,
+        **{name: values for name, values in read.items() if not name.startswith(("knot_", "difference_"))},
+        knots=Knots(read["knot_values"], read["knot_scores"], levels) if sizes["Q"] else None,
+        differences=Differences(read["difference_other"], read["difference_factor"]) if sizes["P"] else None,
     )
-    if _n_levels(batch) != n_levels:
+    if _sizes_of(batch)["L"] != sizes["L"]:
         fields.damaged(f"the levels of batch {number} are not as many as it says")
     if reason := _implausible(batch, fields):
         raise FormatError("damaged", f"Batch {number} of the model {fields.where} is damaged: {reason}.", FIT_AGAIN)
