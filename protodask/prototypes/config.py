@@ -9,7 +9,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from protodask.errors import InputError
-from protodask.prototypes.setting_checks import check_count, check_flag, check_range, is_number, unwrap_numbers
+from protodask.prototypes.setting_checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_range,
+    is_number,
+    unwrap_numbers,
+)
 from protodask.prototypes.tiles import Precision
 
 MOST_DRAWS = 100
@@ -136,26 +143,14 @@ class FitConfig:
             )
         for name in ("standardize", "weighted", "progressive", "leave_one_out"):
             check_flag(name, getattr(self, name))
-        if self.feature_weights not in get_args(FeatureWeights):
-            raise InputError(
-                "unknown-name", f"feature_weights is {self.feature_weights!r}.", "Choose 'shared', 'class' or 'both'."
-            )
-        if self.feature_forms not in get_args(FeatureForms):
-            raise InputError(
-                "unknown-name",
-                f"feature_forms is {self.feature_forms!r}.",
-                "Choose 'plain', 'scores', 'both' or 'all'.",
-            )
-        if self.precision not in ("auto", *get_args(Precision)):
-            raise InputError(
-                "unknown-name", f"precision is {self.precision!r}.", "Choose 'auto', 'float32' or 'float64'."
-            )
+        check_choice("feature_weights", self.feature_weights, get_args(FeatureWeights))
+        check_choice("feature_forms", self.feature_forms, get_args(FeatureForms))
+        check_choice("precision", self.precision, ("auto", *get_args(Precision)))
 
     @classmethod
     def of(cls, recipe: Recipe, **given: Any) -> FitConfig:
         """The settings that were given, and those of a recipe for what was not."""
-        if recipe not in get_args(Recipe):
-            raise InputError("unknown-name", f"recipe is {recipe!r}.", "Choose 'averaged' or 'source'.")
+        check_choice("recipe", recipe, get_args(Recipe))
         return cls(**({**SOURCE_RECIPE, **given} if recipe == "source" else given))
 
     def for_rows(self, n_rows: int, n_forms: int = 1) -> FitConfig:
@@ -193,22 +188,7 @@ class FitConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for files; those of settings that came later only where they are not as it was before."""
-        record = asdict(self)
-        if self.weighted:
-            del record["weighted"]
-        if self.feature_weights == "shared":
-            del record["feature_weights"]
-        if self.feature_forms == "plain":
-            del record["feature_forms"]
-        if not self.hold_out:
-            del record["hold_out"]
-        if self.n_draws == 1:
-            del record["n_draws"]
-        if not self.progressive:
-            del record["progressive"]
-        if not self.leave_one_out:
-            del record["leave_one_out"]
-        return record
+        return {name: value for name, value in asdict(self).items() if name not in BEFORE or value != BEFORE[name]}
 
 
 SOURCE_RECIPE: Mapping[str, Any] = {
@@ -224,6 +204,17 @@ SOURCE_RECIPE: Mapping[str, Any] = {
     "precision": "float32",
 }
 """Settings of one batch after the other, each on one draw of candidates of all classes, trained on all others."""
+
+BEFORE: Mapping[str, Any] = {
+    "weighted": True,
+    "feature_weights": "shared",
+    "feature_forms": "plain",
+    "hold_out": 0.0,
+    "n_draws": 1,
+    "progressive": False,
+    "leave_one_out": False,
+}
+"""Settings that came later, as it was before."""
 
 
 def _candidates_of(n_rows: int, stepped: bool) -> int:

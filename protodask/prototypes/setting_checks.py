@@ -34,6 +34,13 @@ def check_count(name: str, value: Any, least: int, most: int | None = None) -> N
         raise InputError("bad-setting", f"{name} is {value!r}.", f"Give at most {most}.")
 
 
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse what is none of some names."""
+    if value not in choices:
+        *others, last = map(repr, choices)
+        raise InputError("unknown-name", f"{name} is {value!r}.", f"Choose {', '.join(others)} or {last}.")
+
+
 def check_flag(name: str, value: Any) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(value, bool):

@@ -9,9 +9,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from protodask.errors import InputError
 from protodask.prototypes.folds import MAX_FOLDS
-from protodask.prototypes.setting_checks import check_count, check_range, unwrap_numbers
+from protodask.prototypes.setting_checks import check_choice, check_count, check_range, unwrap_numbers
 from protodask.selection.choice import Rule
 from protodask.selection.results import Strategy
 from protodask.selection.space import MAX_SETTINGS, Setting, Space
@@ -72,9 +71,9 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         unwrap_numbers(self)
-        _check_choice("strategy", self.strategy, get_args(Strategy))
-        _check_choice("method", self.method, get_args(Method))
-        _check_choice("rule", self.rule, get_args(Rule))
+        check_choice("strategy", self.strategy, get_args(Strategy))
+        check_choice("method", self.method, get_args(Method))
+        check_choice("rule", self.rule, get_args(Rule))
         if self.n_trials is not None:
             check_count("n_trials", self.n_trials, 1, MAX_SETTINGS)
         if self.n_draws is not None:
@@ -123,9 +122,3 @@ class SearchConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for files."""
         return asdict(self)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        known = ", ".join(repr(choice) for choice in choices)
-        raise InputError("unknown-name", f"{name} is {value!r}.", f"Choose one of {known}.")

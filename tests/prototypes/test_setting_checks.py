@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from support.errors import refused
 
-from protodask.prototypes.setting_checks import check_count, check_flag, check_range, is_number, unwrap_numbers
+from protodask.prototypes.setting_checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_range,
+    is_number,
+    unwrap_numbers,
+)
 
 
 @dataclass(frozen=True)
@@ -43,3 +50,9 @@ def test_check_flag__is_for_booleans() -> None:
     check_flag("weighted", False)
     with refused("bad-setting", "weighted is 0", "True or False"):
         check_flag("weighted", 0)
+
+
+def test_check_choice__names_all_there_are() -> None:
+    check_choice("rule", "best", ("best", "one", "two"))
+    with refused("unknown-name", "rule is None", "Choose 'best', 'one' or 'two'."):
+        check_choice("rule", None, ("best", "one", "two"))
