@@ -28,7 +28,7 @@ from protodask.prototypes.folds import check_training_parts, folded_source, make
 from protodask.prototypes.footprint import DOUBLE, Shape, most_together, shape_of
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training, TrainingData, first_model
 from protodask.selection.fold_parts import FoldData, fold_parts
 from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums
 from protodask.selection.tuning import require_reach
@@ -191,7 +191,7 @@ class CrossValidation:
         keeper = self.crew.keeper(f"{set_name(features)}-fold-{part.fold}")
         training = Training(data, self.config, engine, keeper)
         sums = RightSums(0.0, 0.0)
-        for step in training.steps(training.first_model()):
+        for step in training.steps(first_model(data, self.config)):
             if step.model.n_rounds == self.config.n_batches:
                 sums = engine.reduce(
                     step.source,

@@ -41,17 +41,10 @@ class Memory:
     """What a process holds at its peak."""
 
     parts: tuple[Part, ...]
-    kept_bytes: int = 0
-    """The part of it that are cached blocks, which only take what is left."""
 
     @property
     def total(self) -> int:
         return sum(part.bytes for part in self.parts)
-
-    @property
-    def needed(self) -> int:
-        """Without cached blocks."""
-        return self.total - self.kept_bytes
 
 
 def holding_parts(processes: Processes, block_bytes: int, chunk_bytes: int, data_bytes: int) -> tuple[Part, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -133,11 +134,7 @@ def _write_block(block: Block, function: Callable[..., Arrays], sink: Sink, *arg
     return block.n_rows
 
 
-def _add(left: int, right: int) -> int:
-    return left + right
-
-
-_WRITE: Reduction[int, int] = Reduction(_write_block, _add, identity, writes=True)
+_WRITE: Reduction[int, int] = Reduction(_write_block, operator.add, identity, writes=True)
 
 Parts = list[dict[str, NDArray[Any]]]
 
@@ -152,13 +149,9 @@ def _take_rows(block: Block, rows: NDArray[np.int64], names: tuple[str, ...]) ->
     return [{name: block[name][inside] for name in names}]
 
 
-def _append(left: Parts, right: Parts) -> Parts:
-    return left + right
-
-
 def _join(parts: Parts) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-_COLLECT: Reduction[Parts, dict[str, NDArray[Any]]] = Reduction(_collect_block, _append, _join)
-_TAKE: Reduction[Parts, dict[str, NDArray[Any]]] = Reduction(_take_rows, _append, _join)
+_COLLECT: Reduction[Parts, dict[str, NDArray[Any]]] = Reduction(_collect_block, operator.add, _join)
+_TAKE: Reduction[Parts, dict[str, NDArray[Any]]] = Reduction(_take_rows, operator.add, _join)

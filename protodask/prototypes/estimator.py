@@ -381,14 +381,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         from protodask.evaluation.model_calibration import calibrate_model
 
-        known, model, X = self._checked_classes(), self.model_, without_labels(X)
-        if is_out_of_memory(X):
-            self._check_columns(X)
-        reader = copy(self)  # reading rows to train on takes note of their names and number, which stay those of `fit`
-        with open_engine(self.engine) as engine, reader.training_rows(X, y, sample_weight, engine, model) as rows:
-            codes = codes_among(rows.labels, known, np.arange(len(rows.labels)))
+        with self._known_rows(X, y, sample_weight) as (source, codes, engine):
             self.model_ = calibrate_model(
-                model, rows.data.source, codes, engine, n_batches=n_batches, n_bins=n_bins, monotone=monotone
+                self.model_, source, codes, engine, n_batches=n_batches, n_bins=n_bins, monotone=monotone
             )
         return self
 
@@ -400,15 +395,20 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         from protodask.prototypes.pruning import prune
 
-        known, model, X = self._checked_classes(), self.model_, without_labels(X)
-        if is_out_of_memory(X):
-            self._check_columns(X)
-        reader = copy(self)
-        with open_engine(self.engine) as engine, reader.training_rows(X, y, sample_weight, engine, model) as rows:
-            codes = codes_among(rows.labels, known, np.arange(len(rows.labels)))
-            found = prune(model, n_prototypes, rows.data.source, codes, engine)
+        with self._known_rows(X, y, sample_weight) as (source, codes, engine):
+            found = prune(self.model_, n_prototypes, source, codes, engine)
         self.model_, self.pruning_ = found.model, found.stages
         return self
+
+    @contextmanager
+    def _known_rows(self, X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Source, NDArray[np.int64], Engine]]:
+        """Rows of known classes for the fitted model, and which of its classes their target codes are."""
+        known, X = self._checked_classes(), without_labels(X)
+        if is_out_of_memory(X):
+            self._check_columns(X)
+        reader = copy(self)  # reading rows to train on takes note of their names and number, which stay those of `fit`
+        with open_engine(self.engine) as engine, reader.training_rows(X, y, sample_weight, engine, self.model_) as rows:
+            yield rows.data.source, codes_among(rows.labels, known, np.arange(len(rows.labels))), engine
 
     def familiarity(self, X: Any, n_batches: Batches = None) -> Any:
         """How much evidence the model has at each row (N,): 0 far from every prototype."""
@@ -475,10 +475,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if frame is not None:
             validate_data(self, X, skip_check_array=True, reset=False)
             return encoded(frame_table(frame), columns, feature_dtype(frame))
-        if all(column.kind == "numeric" for column in columns):
-            X = validate_data(self, X, dtype=feature_dtype(X), ensure_all_finite=False, reset=False)
-        else:
-            X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=False)
+        dtype = feature_dtype(X) if all(column.kind == "numeric" for column in columns) else None
+        X = validate_data(self, X, dtype=dtype, ensure_all_finite=False, reset=False)
         return encoded(matrix_table(X, columns), columns, feature_dtype(X))
 
     def _map_source(

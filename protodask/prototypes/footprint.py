@@ -338,7 +338,6 @@ def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory,
     row_bytes = streamed_row_bytes(shape, stored)
     block_bytes = shape.block_rows * row_bytes
     holding = holding_parts(processes, block_bytes, min(MAX_CHUNK_BYTES, block_bytes), shape.n_rows * row_bytes)
-    kept = holding[-1].bytes
     resident = 0 if stored else shape.score_bytes
     working, driving = working_parts(shape, processes), driving_parts(shape, processes)
     if processes.kind == "threads":
@@ -346,12 +345,12 @@ def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory,
         # They are taken when no row is evaluated.
         taking = shape.taking_bytes - sum(part.bytes for part in working)
         staged = Part("rows to begin on", max(shape.staged_bytes, taking))
-        both = Memory((*holding[:-1], *working, *driving, scores, staged, holding[-1]), kept)
+        both = Memory((*holding[:-1], *working, *driving, scores, staged, holding[-1]))
         return both, both
     sent = Part("scores of earlier batches", (RESIDENT_COPIES + 1) * resident)
     received = Part("scores of earlier batches", 2 * resident)  # as bytes, and as they are
     driver = (Part("Python and its libraries", INTERPRETER_BYTES), *driving, sent, stepping_part(shape, processes))
-    return Memory((*holding[:-1], *working, received, holding[-1]), kept), Memory(driver)
+    return Memory((*holding[:-1], *working, received, holding[-1])), Memory(driver)
 
 
 def within_limits(shape: Shape, processes: Processes, stored: bool) -> bool:

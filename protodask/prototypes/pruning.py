@@ -11,6 +11,7 @@ rows may be those of the training: one that is a prototype counts as others do, 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -124,11 +125,7 @@ def _weigh(block: Block) -> Floats:
     return np.array([block[WEIGHT.name].sum(), block[HELD_OUT].sum()])
 
 
-def _add(left: Floats, right: Floats) -> Floats:
-    return left + right
-
-
-WEIGHTS: Reduction[Floats, Floats] = Reduction(_weigh, _add, identity)
+WEIGHTS: Reduction[Floats, Floats] = Reduction(_weigh, operator.add, identity)
 """What the rows weigh together that are trained on, and those that are held out."""
 
 

@@ -167,7 +167,7 @@ class Training:
 
     def run(self, start: PrototypeSet | None = None) -> tuple[PrototypeSet, list[BatchRecord]]:
         """Add `config.n_batches` rounds to `start`, or to the marginals alone."""
-        model = self.first_model(start)
+        model = first_model(self.data, self.config, start)
         history: list[BatchRecord] = []
         for step in self.steps(model):
             model = step.model
@@ -175,10 +175,6 @@ class Training:
             for callback in self.callbacks:
                 callback(BatchDone(step.record))
         return model, history
-
-    def first_model(self, start: PrototypeSet | None = None) -> PrototypeSet:
-        """The model that the first round is added to, once the data are seen to be fit for it."""
-        return first_model(self.data, self.config, start)
 
     def steps(self, model: PrototypeSet) -> Generator[Step, None, None]:
         """Add up to `config.n_batches` rounds to `model`, one whenever the next is asked for."""

@@ -19,7 +19,7 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.scores import ScoreKeeper
-from protodask.prototypes.training import Step, Training
+from protodask.prototypes.training import Step, Training, first_model
 from protodask.selection.fold_parts import FoldData
 from protodask.selection.holdout import HELD_OUT_LOSS
 from protodask.selection.space import Setting
@@ -97,7 +97,7 @@ class _Fit:
             name = fit_name(self.setting, self.fold)
             self._log = self._place.log(name, self.setting, self.fold)
             training = Training(self._part.data, self._config, engine, self._place.scores(name), log=self._log)
-            self._steps = training.steps(training.first_model())
+            self._steps = training.steps(first_model(self._part.data, self._config))
         step = next(self._steps)
         self.record = step.record
         self.losses.append(self._loss(engine, step))

@@ -312,6 +312,6 @@ def test_build_column_budget__without_a_set_that_can_be_fitted_says_why(
     def fails(*arguments: Any) -> Any:
         raise InputError("bad-value", "It is too dark.", "Switch on the light.")
 
-    monkeypatch.setattr("protodask.budget.column_accuracy.Training.first_model", fails)
+    monkeypatch.setattr("protodask.budget.column_accuracy.first_model", fails)
     with refused("user-code", 7, "It is too dark. Switch on the light."):
         build_column_budget(data, COSTS, engine=engine, **SETTINGS)

@@ -24,7 +24,7 @@ from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 from protodask.prototypes.objective import START_WEIGHT, likelihood_block
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.solver import Solution, solve, solver_scale
-from protodask.prototypes.training import Training, TrainingData, make_batch
+from protodask.prototypes.training import Training, TrainingData, first_model, make_batch
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]
@@ -336,7 +336,7 @@ def test_make_batch__of_features_alone_or_prototypes_alone_has_nothing_to_look_a
 ) -> None:
     data = training_data(make_rows(100))
     training = Training(data, FitConfig.of("source", n_candidates=10), serial, MemoryScores())
-    drawn = training._draw(data.source, training.first_model(), 1)
+    drawn = training._draw(data.source, first_model(data, training.config), 1)
     standardization = training._standardization()
     n_drawn = len(drawn.rows)
     no_weights = make_batch(drawn, np.ones(3), np.zeros(n_drawn), standardization, np.arange(3))
