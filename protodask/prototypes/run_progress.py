@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -95,11 +95,14 @@ def read_progress(path: str) -> RunProgress:
     config = record.get("config")
     wanted = _batches_of(config) if isinstance(config, dict) else None
     with storage_errors(path, "reading"):
-        names = [name for name in map(LOG_NAME.fullmatch, os.listdir(path)) if name]
-        steps = _last_steps(map(STEPS_NAME.fullmatch, os.listdir(path)))
+        names = os.listdir(path)
+    logs = [name for name in map(LOG_NAME.fullmatch, names) if name]
+    logs.sort(key=lambda name: (int(name[1]), float(name[3] or "inf"), name[2]))
+    steps: dict[int, list[int]] = {}
+    for name in filter(None, map(STEPS_NAME.fullmatch, names)):
+        steps.setdefault(int(name[1]), []).append(int(name[2]))
     directory = RunDirectory.existing(path)
-    names.sort(key=lambda name: (int(name[1]), float(name[3] or "inf"), name[2]))
-    stages = [_read_stage(directory, name[0], int(name[1]), name[2]) for name in names]
+    stages = [_read_stage(directory, name[0], int(name[1]), name[2]) for name in logs]
     stages += [_read_steps(directory, batch, taken) for batch, taken in steps.items()]
     stages.sort(key=lambda stage: (stage.batch, stage.stage != STEPS))
     return RunProgress(
@@ -113,15 +116,6 @@ def _batches_of(config: Mapping[str, Any]) -> int | None:
     """Rounds of all draws."""
     counts = [config.get("n_batches"), config.get("n_draws", 1)]
     return math.prod(counts) if all(type(count) is int for count in counts) else None
-
-
-def _last_steps(names: Iterable[re.Match[str] | None]) -> dict[int, list[int]]:
-    """Of each batch that steps were taken in, how many after each part of the way."""
-    found: dict[int, list[int]] = {}
-    for name in names:
-        if name:
-            found.setdefault(int(name[1]), []).append(int(name[2]))
-    return found
 
 
 def _read_steps(directory: RunDirectory, batch: int, taken: Sequence[int]) -> StageProgress:
@@ -138,17 +132,17 @@ def _read_steps(directory: RunDirectory, batch: int, taken: Sequence[int]) -> St
             recorded = datetime.fromtimestamp(file_status(directory.path, name).st_mtime, UTC)
         values.append(float(arrays["value"][0]))
         done = number
-    value, lowest = (values[-1], min(values)) if values else (None, None)
-    return StageProgress(batch, STEPS, done, value, lowest, recorded)
+    return _progress(batch, STEPS, done, values, recorded)
 
 
 def _read_stage(directory: RunDirectory, name: str, batch: int, stage: str) -> StageProgress:
     file = os.path.join(directory.path, name)
-    count, value, lowest = 0, None, None
     with storage_errors(file, "reading"):
         recorded = datetime.fromtimestamp(file_status(directory.path, name).st_mtime, UTC)
-        for entry in read_log(file, directory.seal_of(name)):
-            count += 1
-            value = entry.evaluation.value
-            lowest = value if lowest is None else min(lowest, value)
-    return StageProgress(batch, stage, count, value, lowest, recorded)
+        values = [entry.evaluation.value for entry in read_log(file, directory.seal_of(name))]
+    return _progress(batch, stage, len(values), values, recorded)
+
+
+def _progress(batch: int, stage: str, done: int, values: Sequence[float], recorded: datetime) -> StageProgress:
+    value, lowest = (values[-1], min(values)) if values else (None, None)
+    return StageProgress(batch, stage, done, value, lowest, recorded)

@@ -158,17 +158,9 @@ def run_place(path: str | os.PathLike[str]) -> str:
 def read_run(path: str) -> dict[str, Any]:
     """The settings of a run directory."""
     try:
-        record = read_json(path, SETTINGS_FILE)
-    except FormatError:
-        raise
+        record = _read_json(path, SETTINGS_FILE, RECORD.remedy)
     except FileNotFoundError as error:
         raise FormatError("wrong-kind", f"{path} is not a protodask run.", RECORD.make) from error
-    except OSError as error:
-        raise StorageError(
-            "unreadable", f"{path}/{SETTINGS_FILE} cannot be read ({error}).", "Check that you may read it."
-        ) from error
-    except ValueError as error:
-        raise FormatError("damaged", f"{path}/{SETTINGS_FILE} is damaged ({error}).", RECORD.remedy) from error
     fields = recognize(record, RECORD, path)
     unseal(fields)
     return dict(fields.record)
@@ -178,17 +170,9 @@ def read_history(path: str, run: Mapping[str, Any]) -> list[dict[str, Any]] | No
     """How the batches of a run (what `read_run` gives) went, or None while it has not ended."""
     again = "Run the fit again with this run directory."
     try:
-        record = read_json(path, HISTORY_FILE)
-    except FormatError:
-        raise
+        record = _read_json(path, HISTORY_FILE, again)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise StorageError(
-            "unreadable", f"{path}/{HISTORY_FILE} cannot be read ({error}).", "Check that you may read it."
-        ) from error
-    except ValueError as error:
-        raise FormatError("damaged", f"{path}/{HISTORY_FILE} is damaged ({error}).", again) from error
     if not isinstance(record, dict):
         raise FormatError("wrong-kind", f"{path}/{HISTORY_FILE} is not the history of a run.", again)
     fields = Fields(record, path, "history of the run", again)
@@ -196,6 +180,20 @@ def read_history(path: str, run: Mapping[str, Any]) -> list[dict[str, Any]] | No
     if fields.integer("run", 0) != _seal(run):
         raise FormatError("other-run", f"{path}/{HISTORY_FILE} is the history of another run.", again)
     return fields.objects("batches")
+
+
+def _read_json(path: str, name: str, remedy: str) -> Any:
+    """What a file of a run holds."""
+    try:
+        return read_json(path, name)
+    except (FormatError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise StorageError(
+            "unreadable", f"{path}/{name} cannot be read ({error}).", "Check that you may read it."
+        ) from error
+    except ValueError as error:
+        raise FormatError("damaged", f"{path}/{name} is damaged ({error}).", remedy) from error
 
 
 def _seal(record: Mapping[str, Any]) -> int:
