@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import bisect
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from protodask.budget.candidates import Candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
-from protodask.budget.lookup import as_item, as_items, check_items
-from protodask.budget.polynomials import Floats, Integers, evaluate, horner, plain_rows
-from protodask.engine.lazy import is_lazy, map_values
-from protodask.errors import InputError
+from protodask.budget.lookup import Lookup, check_items
+from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.skyline import Listing
 
 
 @dataclass(frozen=True)
@@ -54,82 +55,54 @@ class GreedyIndex:
     @property
     def n_entries(self) -> int:
         """Numbers of sets that the index holds: those of its skyline, and a prefix for each step of a sequence."""
-        return len(self._skyline.sequences) + sum(len(sequence.recorded) for sequence in self.sequences)
+        return len(self._skyline[0]) + sum(len(sequence.recorded) for sequence in self.sequences)
 
-    @property
-    def answers(self) -> tuple[FeatureSet, ...]:
-        """The recorded sets that some size and budget may be answered with."""
-        reached = np.unique(self._tables.best[np.unique(self._skyline.sequences)])
-        return tuple(self.sets[number] for number in reached[reached >= 0].tolist())
-
-    def best(self, size: float, budget: float) -> Choice:
-        """What to compute for one item."""
-        size, budget = as_item(self.curves, size, budget)
-        sequence, number = self.sequence_for(budget), -1
-        if sequence >= 0:
-            costs, best = self._prefixes[sequence]
-            low, high = 0, len(costs) - 1
-            while low < high:
-                middle = (low + high + 1) >> 1
-                if horner(costs[middle], size) <= budget:
-                    low = middle
-                else:
-                    high = middle - 1
-            number = best[low]
-        if number < 0:
-            raise InputError(
-                "over-limit",
-                f"No recorded set of features costs as little as {budget:g} on an item of size {size:g}.",
-                "Give a larger budget, of 0 or more in any case.",
-            )
-        return Choice(self.sets[number], float(self.accuracies[number]), horner(self._set_costs[number], size))
-
-    def choose(self, sizes: Any, budgets: Any) -> Any:
-        """The numbers of the sets to compute, -1 where none is within the budget; sizes and budgets broadcast.
+    @cached_property
+    def lookup(self) -> Lookup:
+        """What `best` and `choose` look up in.
 
         The skyline of all recorded sets at the median size picks the sequence of the most accurate one within the
         budget there; if several hold that set, that of the smallest trade-off. It is followed at the size of the item
         for as long as the budget lasts, and of the prefixes met the most accurate one is the answer, the first of equal
-        ones.
+        ones: a list for each sequence has those that are more accurate than all before them.
         """
-        if is_lazy(sizes) or is_lazy(budgets):
-            return map_values(self.choose, sizes, budgets, dtype=np.int64)
-        n, budget, shape = as_items(self.curves, sizes, budgets)
-        n, budget = (np.broadcast_to(values, math.prod(shape)).reshape(shape) for values in (n, budget))
-        skyline, tables = self._skyline, self._tables
-        entry = np.searchsorted(skyline.costs, budget, side="right") - 1
-        if not skyline.sequences.size:
-            return np.full(n.shape, -1)
-        sequence = skyline.sequences[np.maximum(entry, 0)]
-        # The longest prefix within the budget, by bisection for all items at once: prefixes cost more and more.
-        low = np.zeros(n.shape, dtype=np.int64)
-        high = tables.lengths[sequence]
-        while (low < high).any():
-            middle = (low + high + 1) // 2
-            within = evaluate(tables.costs[sequence, middle], n) <= budget
-            low = np.where(within, middle, low)
-            high = np.where(within, high, middle - 1)
-        return np.where(entry < 0, -1, tables.best[sequence, low])
+        budgets, followed = self._skyline
+        begins = [place for place, number in enumerate(followed) if not place or number != followed[place - 1]]
+        lists = [list(dict.fromkeys(met for met in self._best[followed[place]] if met >= 0)) for place in begins]
+        listing = Listing(
+            np.array([-math.inf, *(budgets[place] for place in begins)]),  # below all of them an empty list
+            np.cumsum([0, 0, *map(len, lists)]),
+            np.array([number for own in lists for number in own], dtype=np.int32),
+        )
+        return Lookup(self.curves, Candidates(self.sets, self.accuracies, self.costs), listing, by_budget=True)
 
-    def sequence_for(self, budget: float) -> int:
-        """The number of the sequence that is followed with a budget; -1 where nothing is within it."""
-        entry = bisect.bisect_right(self._skyline.costs_list, budget) - 1
-        return -1 if entry < 0 else int(self._skyline.sequences[entry])
+    @property
+    def answers(self) -> tuple[FeatureSet, ...]:
+        """The recorded sets that some size and budget may be answered with."""
+        return self.lookup.answers
+
+    def best(self, size: float, budget: float) -> Choice:
+        """What to compute for one item; an `InputError` where nothing is within the budget."""
+        return self.lookup.best(size, budget)
+
+    def choose(self, sizes: Any, budgets: Any) -> Any:
+        """The numbers of the sets to compute for many items, see `Lookup.choose`."""
+        return self.lookup.choose(sizes, budgets)
 
     def walk(self, size: float, budget: float) -> GreedyWalk:
         """The any-time way: feature by feature, as what they really cost is seen."""
         check_items(self.curves, np.asarray(size, dtype=np.float64), np.asarray(budget, dtype=np.float64))
-        number = self.sequence_for(budget)
-        if number < 0:
+        budgets, followed = self._skyline
+        entry = bisect_right(budgets, budget) - 1
+        if entry < 0:
             return GreedyWalk((), (0.0,), (-1,))
-        length = int(self._tables.lengths[number])
-        costs = evaluate(self._tables.costs[number, : length + 1], size)
-        best = tuple(self._tables.best[number, : length + 1].tolist())
-        return GreedyWalk(self.sequences[number].features, tuple(costs.tolist()), best)
+        number = followed[entry]
+        costs = evaluate(self._prefix_costs[number], size)
+        return GreedyWalk(self.sequences[number].features, tuple(costs.tolist()), self._best[number])
 
     @cached_property
-    def _skyline(self) -> _Skyline:
-        """Of the recorded sets at the median size: costs and accuracies both strictly ascending."""
+    def _skyline(self) -> tuple[list[float], list[int]]:
+        """At the median size: costs, ascending, at each of which a more accurate set is reached, and its sequence."""
         home: dict[int, int] = {}
         for number, sequence in reversed([*enumerate(self.sequences)]):
             home |= dict.fromkeys(sequence.recorded, number)
@@ -138,55 +111,26 @@ class GreedyIndex:
         for number in np.lexsort((-self.accuracies, costs)).tolist():
             if not chosen or self.accuracies[number] > self.accuracies[chosen[-1]]:
                 chosen.append(number)
-        homes = np.array([home[number] for number in chosen], dtype=np.int64)
-        return _Skyline(costs[chosen], homes, costs[chosen].tolist())
+        return costs[chosen].tolist(), [home[number] for number in chosen]
 
     @cached_property
-    def _prefixes(self) -> list[tuple[list[tuple[float, ...]], list[int]]]:
-        """The tables as plain lists, for a single item."""
-        tables = self._tables
+    def _best(self) -> list[tuple[int, ...]]:
+        """For each sequence and each prefix the most accurate recorded set up to it, -1 where there is none."""
+
+        def better(leader: int, number: int) -> int:
+            if leader < 0 or (number >= 0 and self.accuracies[number] > self.accuracies[leader]):
+                return number
+            return leader
+
+        return [tuple(accumulate(sequence.recorded, better)) for sequence in self.sequences]
+
+    @cached_property
+    def _prefix_costs(self) -> list[Floats]:
+        """For each sequence the coefficients of the costs of its prefixes, (features + 1, degree + 1)."""
         return [
-            (plain_rows(costs[: length + 1]), best[: length + 1].tolist())
-            for costs, best, length in zip(tables.costs, tables.best, tables.lengths.tolist(), strict=True)
+            self.curves.of_sets([frozenset(sequence.features[:length]) for length in range(len(sequence.recorded))])
+            for sequence in self.sequences
         ]
-
-    @cached_property
-    def _set_costs(self) -> list[tuple[float, ...]]:
-        return plain_rows(self.costs)
-
-    @cached_property
-    def _tables(self) -> _Tables:
-        lengths = np.array([len(sequence.features) for sequence in self.sequences], dtype=np.int64)
-        shape = (len(self.sequences), int(lengths.max(initial=0)) + 1)
-        costs = np.zeros((*shape, self.curves.coefficients.shape[1]))
-        best = np.full(shape, -1)
-        for row, sequence in enumerate(self.sequences):
-            leader = -1
-            for length, number in enumerate(sequence.recorded):
-                costs[row, length] = self.curves.of_set(frozenset(sequence.features[:length]))
-                if number >= 0 and (leader < 0 or self.accuracies[number] > self.accuracies[leader]):
-                    leader = number
-                best[row, length] = leader
-        return _Tables(lengths, costs, best)
-
-
-@dataclass(frozen=True)
-class _Skyline:
-    costs: Floats
-    sequences: Integers
-    """From which sequence the set comes."""
-    costs_list: list[float]
-    """The same for a look-up of one item, where NumPy would cost more than the search."""
-
-
-@dataclass(frozen=True)
-class _Tables:
-    lengths: Integers
-    """Of the sequences, (sequences,)."""
-    costs: Floats
-    """Coefficients of the costs of prefixes, (sequences, longest + 1, degree + 1)."""
-    best: Integers
-    """The most accurate recorded set among the prefixes up to each, (sequences, longest + 1)."""
 
 
 class GreedyWalk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,9 @@ from protodask.budget.bounds import agrees
 from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
-from protodask.budget.lookup import LARGEST, Table, as_item, choose_many, look_up
+from protodask.budget.lookup import LARGEST, Lookup, as_item
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
-from protodask.engine.lazy import is_lazy, map_values
 from protodask.errors import InputError
 
 
@@ -65,10 +64,15 @@ class BudgetIndex:
         """(C, degree + 1): coefficients, constant first."""
         return self.candidates.costs
 
+    @cached_property
+    def lookup(self) -> Lookup:
+        """What `best` and `choose` look up in: lists by size."""
+        return Lookup(self.curves, self.candidates, self.listing)
+
     @property
     def answers(self) -> tuple[FeatureSet, ...]:
         """The candidates that some size and budget may be answered with."""
-        return tuple(self.sets[number] for number in np.unique(self.presence.candidate).tolist())
+        return self.lookup.answers
 
     def named(self, features: FeatureSet) -> tuple[str, ...]:
         """The names of a set of features."""
@@ -93,20 +97,15 @@ class BudgetIndex:
     @property
     def n_entries(self) -> int:
         """The size of the index: candidates, each as often as there are lists with it."""
-        return len(self.listing.entries)
+        return self.lookup.n_entries
 
     def best(self, size: float, budget: float) -> Choice:
         """The most accurate affordable set for one item; an `InputError` where none is affordable."""
-        return self._table.best(self.curves, size, budget)
+        return self.lookup.best(size, budget)
 
     def choose(self, sizes: Any, budgets: Any) -> Any:
-        """The number of the best candidate for each of many items, -1 where none is affordable.
-
-        Sizes and budgets are broadcast against each other; of dask arrays they give one, lazily.
-        """
-        if is_lazy(sizes) or is_lazy(budgets):
-            return map_values(self.choose, sizes, budgets, dtype=np.int64)
-        return choose_many(partial(look_up, self.candidates, self.listing), self.curves, sizes, budgets)
+        """The number of the best candidate for each of many items, see `Lookup.choose`."""
+        return self.lookup.choose(sizes, budgets)
 
     def skyline(self, size: float) -> list[Choice]:
         """Every choice that some budget leads to at a size, by rising cost and accuracy."""
@@ -120,10 +119,6 @@ class BudgetIndex:
             Choice(self.sets[number], float(self.accuracies[number]), float(cost[number]))
             for number in order[first].tolist()
         ]
-
-    @cached_property
-    def _table(self) -> Table:
-        return Table.of(self.candidates, self.listing)
 
 
 def make_index(

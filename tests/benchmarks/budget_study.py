@@ -40,7 +40,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.budget import BudgetIndex
-from protodask.budget.baselines import IndexAll, Scan, expand_all, unpruned
 from protodask.budget.greedy import explore_greedily, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import make_index
@@ -49,9 +48,11 @@ from protodask.budget.lattice import explore
 from protodask.explain.plots import budget_plot
 
 if TYPE_CHECKING:
+    from benchmarks import _budget_baselines as baselines
     from benchmarks import _budget_workload as work
     from benchmarks import _common as common
 else:
+    import _budget_baselines as baselines
     import _budget_workload as work
     import _common as common
 
@@ -206,13 +207,13 @@ def size_up(workload: work.Workload, index: BudgetIndex, case: Case, search: Sea
     entries = make_index(workload.curves, index.expansions).n_entries
     seconds = time.perf_counter() - began
     of_candidates, of_expanded = (
-        IndexAll.of(index.curves, candidates).n_entries if len(candidates.sets) <= most else None
-        for candidates in (index.candidates, unpruned(index))
+        baselines.index_all(index.curves, candidates).n_entries if len(candidates.sets) <= most else None
+        for candidates in (index.candidates, baselines.unpruned(index))
     )
     of_all = None
     if search == BAR and case.features == BAR_FEATURES:
-        every = make_index(workload.curves, expand_all(case.features, workload.expand))
-        of_all = IndexAll.of(every.curves, unpruned(every)).n_entries
+        every = make_index(workload.curves, baselines.expand_all(case.features, workload.expand))
+        of_all = baselines.index_all(every.curves, baselines.unpruned(every)).n_entries
     return Indexed(case, str(search), len(index.sets), entries, of_candidates, of_expanded, of_all, seconds)
 
 
@@ -254,9 +255,9 @@ def look_up(index: BudgetIndex, case: Case, settings: argparse.Namespace) -> lis
     whole = index.curves.of_set(frozenset(range(case.features)))
     budgets = (whole[0] + whole[1] * sizes + whole[2] * sizes**2) * 10 ** rng.uniform(-2, 0, settings.queries)
     single = [*zip(sizes[:SINGLE].tolist(), budgets[:SINGLE].tolist(), strict=True)]
-    methods: dict[str, Any] = {INDEX: index, SCAN: Scan(index.curves, index.candidates)}
+    methods: dict[str, Any] = {INDEX: index, SCAN: baselines.Scan(index.curves, index.candidates)}
     if len(index.sets) <= settings.most_index_all:
-        methods[INDEX_ALL] = IndexAll.of(index.curves, index.candidates)
+        methods[INDEX_ALL] = baselines.index_all(index.curves, index.candidates)
 
     def one_by_one(method: Any) -> None:
         for size, budget in single:

@@ -2,10 +2,10 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks._budget_baselines import Scan, expand_all, index_all, unpruned
 from reference.skylines import draw, skyline_changes
 from support.errors import refused
 
-from protodask.budget.baselines import IndexAll, Scan, expand_all, unpruned
 from protodask.budget.candidates import order_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
@@ -25,7 +25,7 @@ def test_baselines__choose_what_the_index_chooses(kind: str) -> None:
         sizes = drawn.low + (min(drawn.high, drawn.low + 9) - drawn.low) * rng.random(200)
         sizes = sizes[np.abs(sizes * 8 % 1 - 0.5) < 0.49]
         budgets = rng.random(len(sizes)) * 30
-        every = IndexAll.of(curves, index.candidates)
+        every = index_all(curves, index.candidates)
         expected = index.choose(sizes, budgets)
         assert (Scan(index.curves, index.candidates).choose(sizes, budgets) == expected).all()
         assert (every.choose(sizes, budgets) == expected).all()
@@ -50,7 +50,7 @@ def test_index_all__has_a_list_between_any_two_crossings() -> None:
     crossings = {
         round((costs[i, 0] - costs[j, 0]) / (costs[j, 1] - costs[i, 1]), 9) for i in range(5) for j in range(i)
     }
-    every = IndexAll.of(curves, candidates)
+    every = index_all(curves, candidates)
     assert every.listing.starts[0] == 0
     assert np.allclose(every.listing.starts[1:], sorted(crossings), rtol=1e-8)
 
@@ -62,8 +62,8 @@ def test_index_all__is_larger_than_the_index() -> None:
         curves = CostCurves.of(costs, (0.01, 100))
         expansions = [Expansion(frozenset({i}), float(a)) for i, a in enumerate(rng.random(12))]
         index = make_index(curves, expansions)
-        assert IndexAll.of(curves, index.candidates).n_entries >= index.n_entries
-        assert IndexAll.of(curves, unpruned(index)).n_entries >= index.n_entries
+        assert index_all(curves, index.candidates).n_entries >= index.n_entries
+        assert index_all(curves, unpruned(index)).n_entries >= index.n_entries
 
 
 def test_baselines__equally_accurate_sets() -> None:
@@ -77,14 +77,14 @@ def test_baselines__equally_accurate_sets() -> None:
     assert [min(index.sets[i]) for i in Scan(index.curves, index.candidates).choose(sizes, budgets)] == expected
     single = Scan(curves, index.candidates)
     assert [min(single.best(n, b).features) for n, b in zip(sizes, budgets, strict=True)] == expected
-    every = IndexAll.of(curves, index.candidates)
+    every = index_all(curves, index.candidates)
     assert [min(index.sets[i]) for i in every.choose(sizes, budgets)][:2] == expected[:2]
 
 
 def test_baselines__nothing_affordable_and_bad_items() -> None:
     curves = CostCurves.of([[1.0, 1.0]], (0, 10))
     index = make_index(curves, [Expansion(frozenset({0}), 0.5)])
-    for method in (IndexAll.of(curves, index.candidates), Scan(curves, index.candidates)):
+    for method in (index_all(curves, index.candidates), Scan(curves, index.candidates)):
         assert method.choose([1, 1], [1.5, 2]).tolist() == [-1, 0]
         with refused("over-limit", "1.5"):
             method.best(1, 1.5)

@@ -99,6 +99,14 @@ def test_best__shared_set_is_followed_along_the_smallest_trade_off() -> None:
     assert index.best(1.4, 3.0).features == set_of(1)
 
 
+def test_best__costs_beyond_all_floats_are_never_affordable() -> None:
+    index = build_greedy([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], lambda s: 0.5 + 0.1 * len(s), ["accuracy"], size=1.0)
+    assert orders(index) == [(0, 1)]
+    assert index.best(1e100, math.inf).features == set_of(0, 1)
+    assert index.best(1e200, math.inf).features == set_of()
+    assert [index.sets[number] for number in index.choose([1e100, 1e200], math.inf)] == [set_of(0, 1), set_of()]
+
+
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[CostCurves, dict[FeatureSet, float | None], list[float], float]:
     m = draw(st.integers(1, 5))

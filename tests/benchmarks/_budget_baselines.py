@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +15,7 @@ from protodask.budget.candidates import Candidates, known_accuracies, order_cand
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion
 from protodask.budget.index import BudgetIndex
-from protodask.budget.lookup import LARGEST, Table, as_item, choose_many, look_up
+from protodask.budget.lookup import CHUNK_ITEMS, LARGEST, Lookup, as_item, as_items
 from protodask.budget.polynomials import (
     Floats,
     Integers,
@@ -54,38 +54,13 @@ def unpruned(index: BudgetIndex) -> Candidates:
     return order_candidates(sets, accuracies, index.curves.of_sets(sets))
 
 
-@dataclass(frozen=True, eq=False)
-class IndexAll:
-    """An index with a skyline for every range of sizes between two crossings of any two curves.
+def index_all(curves: CostCurves, candidates: Candidates) -> Lookup:
+    """A look-up with a skyline for every range of sizes between two crossings of any two curves.
 
-    Look-ups are those of `BudgetIndex`; at sizes that rounding cannot tell from a crossing they may differ.
+    Its answers are those of `BudgetIndex`; at sizes that rounding cannot tell from a crossing they may differ.
     """
-
-    curves: CostCurves
-    candidates: Candidates
-    listing: Listing
-
-    @staticmethod
-    def of(curves: CostCurves, candidates: Candidates) -> IndexAll:
-        cuts = _all_crossings(candidates.costs, position(curves.low), position_after(curves.high))
-        return IndexAll(curves, candidates, _list_skylines(candidates, cuts))
-
-    @property
-    def n_entries(self) -> int:
-        """The size of the index: candidates, each as often as there are lists with it."""
-        return len(self.listing.entries)
-
-    def best(self, size: float, budget: float) -> Choice:
-        """See `BudgetIndex.best`."""
-        return self._table.best(self.curves, size, budget)
-
-    def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Any:
-        """See `BudgetIndex.choose`, of arrays in memory."""
-        return choose_many(partial(look_up, self.candidates, self.listing), self.curves, sizes, budgets)
-
-    @cached_property
-    def _table(self) -> Table:
-        return Table.of(self.candidates, self.listing)
+    cuts = _all_crossings(candidates.costs, position(curves.low), position_after(curves.high))
+    return Lookup(curves, candidates, _list_skylines(candidates, cuts))
 
 
 def _all_crossings(costs: Floats, start: int, end: int) -> Integers:
@@ -166,7 +141,12 @@ class Scan:
 
     def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Any:
         """See `BudgetIndex.choose`, of arrays in memory; each candidate is compared with all items at once."""
-        return choose_many(self._scan, self.curves, sizes, budgets)
+        n, budget = as_items(self.curves, sizes, budgets)
+        found = np.empty(n.shape, dtype=np.int64)
+        for begin in range(0, found.size, CHUNK_ITEMS):
+            part = slice(begin, begin + CHUNK_ITEMS)
+            found.flat[part] = self._scan(n.flat[part], np.minimum(budget.flat[part], LARGEST))
+        return found
 
     def _scan(self, sizes: Floats, budgets: Floats) -> Integers:
         accuracies, costs = self.candidates.accuracies, self.candidates.costs
