@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from protodask.budget.column_index import ColumnBudget, build_column_budget
     from protodask.budget.expansions import Choice, FailedExpansionWarning
     from protodask.budget.greedy import build_greedy
-    from protodask.budget.greedy_file import load_greedy, save_greedy
     from protodask.budget.greedy_index import GreedyIndex
     from protodask.budget.index import BudgetIndex
     from protodask.budget.index_building import MonotonicityWarning, build_index
-    from protodask.budget.index_file import load_index, save_index
+    from protodask.budget.index_file import load_greedy, load_index, save_greedy, save_index
     from protodask.budget.measuring import MeasuredCosts, measure_costs
     from protodask.budget.prediction import Prediction
 
@@ -36,12 +35,12 @@ _HOMES = {
     "build_index": "protodask.budget.index_building",
     "load_budgeted": "protodask.budget.classifier_folder",
     "load_column_budget": "protodask.budget.column_folder",
-    "load_greedy": "protodask.budget.greedy_file",
+    "load_greedy": "protodask.budget.index_file",
     "load_index": "protodask.budget.index_file",
     "measure_costs": "protodask.budget.measuring",
     "save_budgeted": "protodask.budget.classifier_folder",
     "save_column_budget": "protodask.budget.column_folder",
-    "save_greedy": "protodask.budget.greedy_file",
+    "save_greedy": "protodask.budget.index_file",
     "save_index": "protodask.budget.index_file",
 }
 

@@ -1,9 +1,7 @@
-"""A budgeted classifier on disk: a folder with the index as a plain file and the models beside it.
+"""A budgeted classifier on disk: a folder (see `folder`) with the models of sets in the order of the marker.
 
-OUT/_protodask.json        what the folder is: features, classes, overhead, the models and their digests
-OUT/index.json             the index, as `save_index` or `save_greedy` writes it
-OUT/models/NUMBER          a prototype set model, in the form in which `protodask fit` writes models
-OUT/models/NUMBER.joblib   any other model, a pickle
+Its marker says what the features and the classes are, what the overhead is, and which models there are. One of another
+kind than prototype sets is a pickle, OUT/models/NUMBER.joblib.
 """
 
 from __future__ import annotations
@@ -21,36 +19,28 @@ import numpy as np
 from protodask.budget.classifier import METHODS, BudgetedClassifier
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.extraction import Extractor, check_extractors
-from protodask.budget.greedy_file import load_greedy, save_greedy
-from protodask.budget.greedy_index import GreedyIndex
-from protodask.budget.index import BudgetIndex
-from protodask.budget.index_file import load_index, save_index
+from protodask.budget.folder import INDEX_FILE, MODELS, open_folder, other_model, read_model, write_folder
+from protodask.budget.index_file import Index, load_greedy, load_index, non_negative, or_null
 from protodask.budget.matrix_models import Model
 from protodask.budget.measuring import MeasuredCosts, item_size
 from protodask.budget.prediction import Predictor
-from protodask.budget.sealed_file import local_place, non_negative, or_null
 from protodask.data.places.bounded import open_inside, read_bounded
 from protodask.data.places.local_files import flush_handle
 from protodask.data.places.locations import storage_errors
-from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.data.places.storage import Kind, published, read_marker, write_marker
-from protodask.errors import FormatError, InputError, StorageError, some
+from protodask.data.places.records import Fields, RecordKind
+from protodask.errors import FormatError, InputError, some
 from protodask.prototypes.estimator_rows import plain_label
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
-
-FOLDER = Kind("budgeted classifier", "protodask-budgeted-classifier")
+from protodask.prototypes.persistence import model_fingerprint, save_model
 
 RECORD = RecordKind(
     "budgeted classifier",
-    FOLDER.format,
+    "protodask-budgeted-classifier",
     1,
     "Make one with save_budgeted.",
     "Fit and save it again, or restore it from a copy.",
 )
 
-INDEX_FILE = "index.json"
-MODELS = "models"
 PICKLE = ".joblib"
 
 MOST_PICKLE_BYTES = 2**34
@@ -63,19 +53,16 @@ def save_budgeted(classifier: BudgetedClassifier, path: str | os.PathLike[str], 
     Extractors are code and stay behind, and so does a `size` function; timings do not, their coverage is kept.
     """
     predictor = classifier.predictor
-    where = local_place(path, "budgeted classifiers")
     record = _describe(classifier, predictor)
-    with published(where, overwrite, FOLDER) as place:
-        os.makedirs(os.path.join(place, MODELS))
-        models = []
-        for number, (features, model) in enumerate(predictor.models.items()):
-            models.append({"features": sorted(features), **_save_model(model, place, number)})
-        index_place = os.path.join(place, INDEX_FILE)
-        if isinstance(predictor.index, GreedyIndex):
-            save_greedy(predictor.index, index_place)
-        else:
-            save_index(predictor.index, index_place)
-        write_marker(place, seal({**record, "models": models}, RECORD.name))
+
+    def write_models(place: str) -> dict[str, Any]:
+        models = [
+            {"features": sorted(features), **_save_model(model, os.path.join(place, str(number)))}
+            for number, (features, model) in enumerate(predictor.models.items())
+        ]
+        return {**record, "models": models}
+
+    write_folder(path, overwrite, RECORD, predictor.index, write_models)
 
 
 def load_budgeted(
@@ -90,11 +77,8 @@ def load_budgeted(
     Models of other estimators than the prototype set classifier are pickles, which can run any code when they are
     read: they are read only where `trusted` says that whoever wrote the folder may do that.
     """
-    where = local_place(path, "budgeted classifiers")
-    if not os.path.lexists(where):
-        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
-    fields = recognize(read_marker(where), RECORD, where)
-    unseal(fields)
+    fields = open_folder(path, RECORD)
+    where = fields.where
     names = fields.texts("feature_names")
     functions = _functions(extractors, names)
     if fields.record.get("own_size") is not (size is not None):
@@ -107,8 +91,7 @@ def load_budgeted(
     method = next((one for one in METHODS if one == fields.text("method")), None)
     if method is None:
         fields.damaged("the method is unknown")
-    index: BudgetIndex | GreedyIndex
-    index = (load_index if method in ("index", "greedy-index") else load_greedy)(os.path.join(where, INDEX_FILE))
+    index: Index = (load_index if method in ("index", "greedy-index") else load_greedy)(os.path.join(where, INDEX_FILE))
     if index.feature_names != names:
         fields.damaged("the features are not those of the index")
     classes = fields.labels("classes")
@@ -155,8 +138,6 @@ def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str,
     costs = classifier.costs_
     measured = {} if not isinstance(costs, MeasuredCosts) else _describe_costs(costs)
     return {
-        "format": FOLDER.format,
-        "version": RECORD.version,
         "method": classifier.method,
         "feature_names": list(predictor.names),
         "widths": list(predictor.widths),
@@ -182,8 +163,7 @@ def _describe_costs(costs: MeasuredCosts) -> dict[str, Any]:
     }
 
 
-def _save_model(model: Model, place: str, number: int) -> dict[str, str]:
-    where = os.path.join(place, MODELS, str(number))
+def _save_model(model: Model, where: str) -> dict[str, str]:
     if isinstance(model, PrototypeSet):
         save_model(model, where)
         return {"kind": "prototypes", "digest": model_fingerprint(model)}
@@ -226,9 +206,7 @@ def _functions(extractors: Mapping[str, Extractor], names: tuple[str, ...]) -> t
     return tuple(extractors[name] for name in names)
 
 
-def _load_models(
-    fields: Fields, where: str, index: BudgetIndex | GreedyIndex, trusted: bool
-) -> dict[FeatureSet, Model]:
+def _load_models(fields: Fields, where: str, index: Index, trusted: bool) -> dict[FeatureSet, Model]:
     parts = [replace(fields, record=one) for one in fields.objects("models")]
     kinds = [part.text("kind") for part in parts]
     if set(kinds) - {"prototypes", "pickle"}:
@@ -245,32 +223,23 @@ def _load_models(
         features = frozenset(part.integers("features", len(listed))) if isinstance(listed, list) else frozenset()
         if not features or features in models:
             fields.damaged("a model has no features of its own")
-        read = _read_prototypes if kind == "prototypes" else _read_pickle
-        models[features] = read(where, number, part.text("digest"))
+        digest = part.text("digest")
+        if kind == "prototypes":
+            models[features] = read_model(os.path.join(where, MODELS, str(number)), digest, RECORD)
+        else:
+            models[features] = _read_pickle(where, f"{MODELS}/{number}{PICKLE}", digest)
     if set(models) != set(index.answers) - {frozenset()}:
         fields.damaged("there is not a model for each answer of the index")
     return models
 
 
-def _read_prototypes(where: str, number: int, digest: str) -> Model:
-    place = os.path.join(where, MODELS, str(number))
-    try:
-        model = load_model(place)
-    except StorageError as error:
-        raise FormatError("damaged", f"The model {place} is missing.", RECORD.remedy) from error
-    if model_fingerprint(model) != digest:
-        raise FormatError("damaged", f"The model {place} is not the one that was saved there.", RECORD.remedy)
-    return model
-
-
-def _read_pickle(where: str, number: int, digest: str) -> Model:
+def _read_pickle(where: str, name: str, digest: str) -> Model:
     import joblib
 
-    name = f"{MODELS}/{number}{PICKLE}"
     with storage_errors(where, "reading"), open_inside(where, name) as file:
         content = read_bounded(file, MOST_PICKLE_BYTES, f"{where}/{name}")
     if _digest(content) != digest:
-        raise FormatError("damaged", f"The model {where}/{name} is not the one that was saved there.", RECORD.remedy)
+        raise other_model(f"{where}/{name}", RECORD)
     return joblib.load(io.BytesIO(content))
 
 

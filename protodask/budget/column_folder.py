@@ -1,8 +1,6 @@
-"""An index of a dataset's columns on disk: a folder with the index, what its features are, and the models beside it.
+"""An index of a dataset's columns on disk: a folder (see `folder`) with the models of candidates by their numbers.
 
-OUT/_protodask.json   what the folder is: features with their columns, classes and their shares, the models
-OUT/index.json        the index
-OUT/models/NUMBER     the model of a candidate, in the form in which `protodask fit` writes models
+Its marker says which columns are those of each feature, the classes and their shares, and which models there are.
 """
 
 from __future__ import annotations
@@ -14,17 +12,16 @@ from functools import cached_property
 from typing import Any
 
 from protodask.budget.column_index import ColumnBudget
-from protodask.budget.column_models import MODELS
 from protodask.budget.expansions import FeatureSet
+from protodask.budget.folder import INDEX_FILE, MODELS, marker, open_folder, read_model, write_folder
 from protodask.budget.index import BudgetIndex
-from protodask.budget.index_file import index_text, load_index, save_index
-from protodask.budget.sealed_file import local_place
+from protodask.budget.index_file import index_text, load_index
 from protodask.data.format.schema import Label
-from protodask.data.places.records import RecordKind, hash_json, recognize, seal, unseal
-from protodask.data.places.storage import Kind, published, read_marker, write_marker
+from protodask.data.places.records import CHECKSUM, RecordKind
+from protodask.data.places.storage import Kind
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
+from protodask.prototypes.persistence import model_fingerprint, save_model
 
 BUDGET = Kind("budget", "protodask-budget")
 
@@ -35,8 +32,6 @@ RECORD = RecordKind(
     "Make one with `protodask budget build`.",
     "Build it again, or restore it from a copy.",
 )
-
-INDEX_FILE = "index.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,31 +56,28 @@ class BudgetFolder:
 
     def model_path(self, number: int) -> str | None:
         """Where the model of a candidate lies."""
-        return _model_place(self.path, number) if number in self.models else None
+        return os.path.join(self.path, MODELS, str(number)) if number in self.models else None
 
     def model(self, number: int) -> PrototypeSet | None:
         """The model of a candidate, None for the empty set."""
         place = self.model_path(number)
-        if place is None:
-            return None
-        try:
-            model = load_model(place)
-        except StorageError as error:
-            raise FormatError("damaged", f"The budget {self.path} lacks the model {number}.", RECORD.remedy) from error
-        if model_fingerprint(model) != self.models[number]:
-            raise FormatError("damaged", f"The model {place} is not the one that was saved there.", RECORD.remedy)
-        return model
+        return None if place is None else read_model(place, self.models[number], RECORD)
 
 
-def _model_place(path: str, number: int) -> str:
-    return os.path.join(path, MODELS, str(number))
+def save_column_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Write an index and its models to a folder, whole or not at all."""
+
+    def write_models(place: str) -> dict[str, Any]:
+        for number, model in enumerate(budget.models):
+            if model is not None:
+                save_model(model, os.path.join(place, str(number)))
+        return _describe(budget)
+
+    write_folder(path, overwrite, RECORD, budget.index, write_models)
 
 
-def budget_record(budget: ColumnBudget) -> dict[str, Any]:
-    """What the marker of a folder says, unsealed."""
+def _describe(budget: ColumnBudget) -> dict[str, Any]:
     return {
-        "format": BUDGET.format,
-        "version": RECORD.version,
         "features": [
             {"name": name, "columns": list(columns)}
             for name, columns in zip(budget.features.names, budget.features.columns, strict=True)
@@ -101,28 +93,12 @@ def budget_record(budget: ColumnBudget) -> dict[str, Any]:
     }
 
 
-def save_column_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Write an index and its models to a folder, whole or not at all."""
-    where = local_place(path, "budgets")
-    with published(where, overwrite, BUDGET) as place:
-        os.makedirs(os.path.join(place, MODELS))
-        for number, model in enumerate(budget.models):
-            if model is not None:
-                save_model(model, _model_place(place, number))
-        save_index(budget.index, os.path.join(place, INDEX_FILE))
-        write_marker(place, seal(budget_record(budget), RECORD.name))
-
-
 def load_column_budget(path: str | os.PathLike[str]) -> BudgetFolder:
     """Read an index; its models are read when they are asked for."""
-    where = local_place(path, "budgets")
-    if not os.path.lexists(where):
-        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
-    fields = recognize(read_marker(where), RECORD, where)
-    unseal(fields)
+    fields = open_folder(path, RECORD)
     features = fields.objects("features")
     models = fields.objects("models")
-    index = load_index(os.path.join(where, INDEX_FILE))
+    index = load_index(os.path.join(fields.where, INDEX_FILE))
     if [feature.get("name") for feature in features] != list(index.feature_names):
         fields.damaged("the features are not those of the index")
     columns = [feature.get("columns") for feature in features]
@@ -133,7 +109,7 @@ def load_column_budget(path: str | os.PathLike[str]) -> BudgetFolder:
         fields.damaged("the models are not numbered")
     classes = fields.labels("classes")
     return BudgetFolder(
-        where,
+        fields.where,
         index,
         tuple(tuple(own) for own in columns if own is not None),
         classes,
@@ -146,10 +122,8 @@ def load_column_budget(path: str | os.PathLike[str]) -> BudgetFolder:
 def holds_budget(path: str, budget: ColumnBudget) -> bool:
     """Whether the folder at `path` is this very one, as a build leaves it that was killed at its last step."""
     try:
-        found = load_column_budget(path)
+        known, index = open_folder(path, RECORD).record, load_column_budget(path).index
     except (FormatError, StorageError, InputError):
         return False
-    known = recognize(read_marker(found.path), RECORD, found.path).record
-    wanted = budget_record(budget)
-    same = hash_json({name: known.get(name) for name in wanted}) == hash_json(wanted)
-    return same and index_text(found.index) == index_text(budget.index)
+    same = known[CHECKSUM] == marker(_describe(budget), RECORD)[CHECKSUM]
+    return same and index_text(index) == index_text(budget.index)

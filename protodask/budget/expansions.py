@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from protodask.errors import InputError
 
@@ -21,6 +22,29 @@ class Expansion:
     """None where the expansion failed."""
     failure: str | None = None
     seconds: float = 0.0
+
+
+def describe_expansion(expansion: Expansion) -> dict[str, Any]:
+    """Plain values, for files."""
+    return {
+        "features": sorted(map(int, expansion.features)),
+        "accuracy": None if expansion.accuracy is None else float(expansion.accuracy),
+        "failure": expansion.failure,
+        "seconds": float(expansion.seconds),
+    }
+
+
+def parse_expansion(record: Mapping[str, Any]) -> Expansion | None:
+    """What `describe_expansion` described, from a file; None where it is nothing of the kind."""
+    match record:
+        case {
+            "features": list(features),
+            "accuracy": float() | None as accuracy,
+            "failure": str() | None as failure,
+            "seconds": float(seconds),
+        } if all(type(feature) is int for feature in features):
+            return Expansion(frozenset(features), accuracy, failure, seconds)
+    return None
 
 
 Expand = Callable[[Sequence[FeatureSet], Callable[[Expansion], None]], None]

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from protodask.budget.expanding import usable
-from protodask.budget.expansions import Expand, Expansion, FeatureSet
-from protodask.budget.sealed_file import local_place
+from protodask.budget.expansions import Expand, Expansion, FeatureSet, describe_expansion, parse_expansion
+from protodask.budget.index_file import local_place
 from protodask.data.places.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
 from protodask.data.places.local_files import flush_handle, place_aside
 from protodask.data.places.locations import storage_errors
@@ -81,7 +81,7 @@ class _Recorder:
 
     def _append(self, expansion: Expansion) -> None:
         with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
-            file.write(_pack(expansion))
+            file.write(_line(describe_expansion(expansion)))
             file.flush()
             flush_handle(file.fileno())
 
@@ -93,13 +93,14 @@ def _take_up(path: str, header: Mapping[str, Any]) -> dict[FeatureSet, Expansion
         return {}
     with open_inside(*os.path.split(path)) as file:
         _check_header(path, file.readline(MAX_JSON_BYTES), header)
-        known, end = _read_expansions(file)
+        head, lines = file.tell(), list(_expansions(file))
         size = os.fstat(file.fileno()).st_size
-    if end < size:
+    whole = lines[-1][1] if lines else head
+    if whole < size:
         with open_to_append(*os.path.split(path)) as file:
-            file.truncate(end)
+            file.truncate(whole)
             flush_handle(file.fileno())
-    return known
+    return {one.features: one for one, _ in lines if one is not None and one.failure is None}
 
 
 def _check_header(path: str, line: bytes, wanted: Mapping[str, Any]) -> None:
@@ -121,59 +122,30 @@ def _check_header(path: str, line: bytes, wanted: Mapping[str, Any]) -> None:
         )
 
 
-def _read_expansions(file: BinaryIO) -> tuple[dict[FeatureSet, Expansion], int]:
-    """Those that did not fail, and where the last whole line ends."""
-    known: dict[FeatureSet, Expansion] = {}
-    end = file.tell()
+def _expansions(file: BinaryIO) -> Iterator[tuple[Expansion | None, int]]:
+    """What each whole line says, None where it is damaged, and where it ends."""
     while (line := file.readline(MAX_JSON_BYTES)).endswith(b"\n"):
-        end = file.tell()
-        expansion = _unpack(line)
-        if expansion is not None and expansion.failure is None:
-            known[expansion.features] = expansion
-    return known, end
+        yield _unpack(line), file.tell()
 
 
 def read_record(path: str) -> dict[FeatureSet, Expansion]:
     """What the record at a path has of each set: how it was tried last, in vain or not."""
-    found: dict[FeatureSet, Expansion] = {}
     with storage_errors(path, "reading"), open_inside(*os.path.split(path)) as file:
         file.readline(MAX_JSON_BYTES)
-        while line := file.readline(MAX_JSON_BYTES):
-            expansion = _unpack(line)
-            if expansion is not None:
-                found[expansion.features] = expansion
-    return found
+        return {expansion.features: expansion for expansion, _ in _expansions(file) if expansion is not None}
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(seal(record, RECORD.name), separators=(",", ":")).encode() + b"\n"
 
 
-def _pack(expansion: Expansion) -> bytes:
-    return _line(
-        {
-            "features": sorted(map(int, expansion.features)),
-            "accuracy": None if expansion.accuracy is None else float(expansion.accuracy),
-            "failure": expansion.failure,
-            "seconds": float(expansion.seconds),
-        }
-    )
-
-
 def _unpack(line: bytes) -> Expansion | None:
     """None where the line is damaged."""
     try:
-        match parse_json(line):
-            case {
-                "features": list(features),
-                "accuracy": float() | None as accuracy,
-                "failure": str() | None as failure,
-                "seconds": float(seconds),
-                **rest,
-            } as record:
-                sealed = {name: value for name, value in record.items() if name != CHECKSUM}
-                if rest == {CHECKSUM: hash_json(sealed)} and all(type(feature) is int for feature in features):
-                    return usable(Expansion(frozenset(features), accuracy, failure, seconds))
+        record = parse_json(line)
+        if isinstance(record, dict) and record.pop(CHECKSUM, None) == hash_json(record):
+            expansion = parse_expansion(record)
+            return None if expansion is None else usable(expansion)
     except ValueError:
         pass
     return None

@@ -18,8 +18,8 @@ from protodask.budget.feature_columns import feature_columns
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index_building import check_greedy, search_of
+from protodask.budget.index_file import local_place
 from protodask.budget.polynomials import evaluate
-from protodask.budget.sealed_file import local_place
 from protodask.data import Dataset
 from protodask.data.places.storage import check_file_free, check_free, check_outside, locate, replace_file, sweep
 from protodask.engine import Engine
