@@ -16,15 +16,11 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, eye_array, hstack
 
-from protodask.budget.polynomials import Flags, Floats, evaluate
+from protodask.budget.polynomials import Floats, evaluate
 from protodask.errors import InputError
 
 ROUNDING = 1e-9
-
-MOST_AT_ONCE = 2000
-"""Values of a linear programme: a tenth of a second; the time grows with their square."""
 
 UPWARD = 1 + 1e-9
 """Curves are raised by so much that what lies on them, within the rounding of the solver, counts as below."""
@@ -78,59 +74,25 @@ def _above(powers: Floats, values: Floats) -> Floats:
     order = np.lexsort((-values, powers[:, -1], powers[:, min(1, powers.shape[1] - 1)]))
     kept = order[np.r_[True, np.diff(powers[order, min(1, powers.shape[1] - 1)]) > 0]]
     target = powers.sum(axis=0) / len(powers)
-    return _checked(linprog(target, A_ub=-powers[kept], b_ub=-values[kept], bounds=(0, None), method="highs"))
+    found = linprog(target, A_ub=-powers[kept], b_ub=-values[kept], bounds=(0, None), method="highs")
+    return np.asarray(_checked(found).x, dtype=np.float64)
 
 
 def _between(powers: Floats, values: Floats, quantile: float) -> Floats:
-    """`min sum_i q u_i + (1 - q) v_i` where `u_i - v_i = t_i - c(n_i)`, exactly, for many values.
+    """The coefficients are the multipliers of the dual programme, which has a row for each and not one for each value:
 
-    A programme of values near the curve is solved, with the others counted on the side where a sample puts them: there
-    their loss is linear, and no less than that on the other side. So the solution is that of all values as soon as it
-    leaves each of those on its side; until then those that change sides join the values near the curve.
+    `max sum_i a_i t_i` where `q - 1 <= a_i <= q` and `sum_i a_i n_i^k <= 0` for every power `k`.
     """
-    n_values = len(values)
-    near = np.ones(n_values, dtype=bool)
-    above = np.zeros(n_values, dtype=bool)
-    if n_values > MOST_AT_ONCE:
-        some = np.random.default_rng(0).choice(n_values, MOST_AT_ONCE, replace=False)
-        curve = powers @ _between(powers[some], values[some], quantile)
-        distance = np.abs(values - curve) / np.maximum(curve, np.finfo(float).tiny)
-        near = distance <= np.partition(distance, MOST_AT_ONCE - 1)[MOST_AT_ONCE - 1]
-        above = ~near & (values > curve)
-    while True:
-        found = _solve_near(powers, values, quantile, near, above)
-        if found is None:  # so few are near that the curve could go anywhere
-            near = np.ones(n_values, dtype=bool)
-            above = ~near
-            continue
-        gap = values - powers @ found
-        wrong = ~near & np.where(above, gap < -ROUNDING, gap > ROUNDING)
-        if not wrong.any():
-            return found
-        near |= wrong
-        above &= ~wrong
+    bounds = (quantile - 1, quantile)
+    found = linprog(-values, A_ub=powers.T, b_ub=np.zeros(powers.shape[1]), bounds=bounds, method="highs-ipm")
+    return np.asarray(-_checked(found).ineqlin.marginals, dtype=np.float64)
 
 
-def _solve_near(powers: Floats, values: Floats, quantile: float, near: Flags, above: Flags) -> Floats | None:
-    """With `v_i = u_i - t_i + c(n_i)`: `min sum_i u_i + (1 - q) c(n_i)`, `u_i >= t_i - c(n_i)`; None if unbounded.
-
-    Of values that are not near, `u_i` is `t_i - c(n_i)` above and 0 below.
-    """
-    n_near = int(near.sum())
-    linear = (1 - quantile) * powers.sum(axis=0) - powers[above].sum(axis=0)
-    target = np.r_[linear, np.ones(n_near)] / len(values)
-    sides = hstack([csr_array(-powers[near]), -eye_array(n_near)], format="csr")
-    found = linprog(target, A_ub=sides, b_ub=-values[near], bounds=(0, None), method="highs")
-    if found.status in {2, 3, 4} and n_near < len(values):
-        return None
-    return _checked(found)[: powers.shape[1]]
-
-
-def _checked(found: Any) -> Floats:
+def _checked(found: Any) -> Any:
     if found.status != 0:
         raise InputError(
             "no-convergence",
             f"No cost curve could be laid over the timings ({found.message}).",
             "Time more items, or lower the degree.",
         )
-    return np.asarray(found.x, dtype=np.float64)
+    return found
