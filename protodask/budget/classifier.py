@@ -20,11 +20,11 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, require_models, warn_of_failures
 from protodask.budget.extraction import Clock, Extracted, Extractor, check_extractors, extract
-from protodask.budget.greedy import TradeOff, explore_greedily, make_greedy
+from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
-from protodask.budget.index_building import index_exploration, warn_of_assumption
-from protodask.budget.lattice import check_exploration, explore
+from protodask.budget.index_building import SearchSettings, index_exploration, search_sets, warn_of_assumption
+from protodask.budget.lattice import check_exploration
 from protodask.budget.matrix_models import MatrixModels, fit_all, make_folds
 from protodask.budget.measuring import (
     MeasuredCosts,
@@ -354,30 +354,25 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _expand(
         self, expand: Expand, curves: CostCurves, names: tuple[str, ...], median: float
     ) -> BudgetIndex | GreedyIndex:
-        if self.method == "greedy-index":
-            found = explore_greedily(curves, expand, self.trade_offs, size=median, most_fits=self.most_fits)
-            return index_exploration(curves, found, names)
-        if self.method != "index":
-            own: dict[str, Sequence[TradeOff]] = {"greedy-accuracy": ["accuracy"], "greedy-cost": ["cost"]}
-            return make_greedy(
-                curves,
-                expand,
-                own.get(self.method, self.trade_offs),
-                size=median,
-                most_fits=self.most_fits,
-                feature_names=names,
+        if self.method == "index":
+            # Without the costs: which sets are expanded depends on accuracies alone then, not on timings, so that a
+            # record serves again; and every set is near to a part of it, to which a prediction can fall back.
+            every = SearchSettings(
+                "all", self.alpha, self.monotone_error, self.diminishing_returns, self.most_fits, minds_costs=False
             )
-        # Without the costs: which sets are expanded depends on accuracies alone then, not on timings, so that a record
-        # serves again; and every set is near to a part of it, to which a prediction can fall back.
-        found = explore(
-            curves.n_features,
+            return index_exploration(curves, search_sets(curves, expand, every), names)
+        if self.method == "greedy-index":
+            some = SearchSettings("greedy", most_fits=self.most_fits, size=median, trade_offs=self.trade_offs)
+            return index_exploration(curves, search_sets(curves, expand, some), names)
+        own: dict[str, Sequence[TradeOff]] = {"greedy-accuracy": ["accuracy"], "greedy-cost": ["cost"]}
+        return make_greedy(
+            curves,
             expand,
-            alpha=self.alpha,
-            monotone_error=self.monotone_error,
-            diminishing_returns=self.diminishing_returns,
+            own.get(self.method, self.trade_offs),
+            size=median,
             most_fits=self.most_fits,
+            feature_names=names,
         )
-        return index_exploration(curves, found, names)
 
 
 def _check_items(items: object) -> None:

@@ -13,7 +13,14 @@ from protodask.budget.column_models import ModelsProgress, fit_sets
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
 from protodask.budget.index import BudgetIndex
-from protodask.budget.index_building import Search, index_exploration, search_of, search_sets, warn_of_assumption
+from protodask.budget.index_building import (
+    Search,
+    SearchSettings,
+    index_exploration,
+    search_of,
+    search_sets,
+    warn_of_assumption,
+)
 from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress
 from protodask.budget.recorded import recorded
 from protodask.data.format.dataset import Dataset
@@ -51,20 +58,6 @@ class ColumnBudget:
     target_name: str
 
 
-@dataclass(frozen=True)
-class BudgetSettings:
-    """What an index is built with, besides features, data and the settings of the fits."""
-
-    alpha: float = 0.0
-    monotone_error: float = 0.0
-    n_folds: int = 5
-    most_fits: int | None = None
-    diminishing_returns: bool = False
-    search: Search | None = None
-    size: float | None = None
-    """Of items, the median, for a greedy search."""
-
-
 def build_column_budget(
     data: Dataset,
     features: Mapping[str, Costed],
@@ -96,9 +89,9 @@ def build_column_budget(
     `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,
     sizes, `alpha` or `most_fits` uses it again.
     """
-    settings = BudgetSettings(alpha, monotone_error, folds, most_fits, diminishing_returns, search, size)
+    settings = SearchSettings(search, alpha, monotone_error, diminishing_returns, most_fits, size)
     chosen = feature_columns(data.columns, features, sizes, without)
-    with budgeted(data, chosen, config, settings, run_dir, engine, listen) as found:
+    with budgeted(data, chosen, config, settings, folds, run_dir, engine, listen) as found:
         index = found.budget.index
     warn_of_failures(index.failures, index.expanded, stacklevel=2)
     warn_of_assumption(index, stacklevel=2)
@@ -119,10 +112,11 @@ class BudgetRun:
 def budgeted(
     data: Dataset,
     features: FeatureColumns,
-    config: FitConfig | None = None,
-    settings: BudgetSettings = BudgetSettings(),
-    run_dir: str | os.PathLike[str] | None = None,
-    engine: EngineLike = None,
+    config: FitConfig | None,
+    settings: SearchSettings,
+    n_folds: int,
+    run_dir: str | os.PathLike[str] | None,
+    engine: EngineLike,
     listen: BudgetListener | None = None,
     keep: bool = True,
 ) -> Iterator[BudgetRun]:
@@ -143,7 +137,7 @@ def budgeted(
     named = [[name, list(columns)] for name, columns in zip(features.names, features.columns, strict=True)]
     record = {
         "config": fits.as_dict(),
-        "budget": {"folds": settings.n_folds, "features": named},
+        "budget": {"folds": n_folds, "features": named},
         "dataset": data.key,
     }
     with (
@@ -154,20 +148,10 @@ def budgeted(
     ):
         rows = training_data(data, fits, opened, directory)
         with (
-            column_expander(data, features, fits, settings.n_folds, opened, rows, folder) as fresh,
+            column_expander(data, features, fits, n_folds, opened, rows, folder) as fresh,
             recorded(fresh, os.path.join(folder, EXPANSIONS), record) as expand,
         ):
-            exploration = search_sets(
-                features.curves,
-                expand,
-                search,
-                size=settings.size,
-                alpha=settings.alpha,
-                monotone_error=settings.monotone_error,
-                diminishing_returns=settings.diminishing_returns,
-                most_fits=settings.most_fits,
-                listen=listen,
-            )
+            exploration = search_sets(features.curves, expand, settings, listen)
             budget = _with_models(data, features, fits, exploration, opened, rows, folder, listen)
             if directory is not None:
                 directory.finish([])

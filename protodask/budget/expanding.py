@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -71,6 +71,44 @@ def _expand_on_workers(engine: Engine, accuracy: Accuracy, sets: Sequence[Featur
         for expansion in _expand_round(engine, accuracy, tuple(sets[first:last])):
             on_end(expansion)
         first = last
+
+
+class Expanding:
+    """Sets as they are expanded: each once, and known in the order in which they were asked for."""
+
+    def __init__(self, expand: Expand, listen: OnEnd | None) -> None:
+        self.found: dict[FeatureSet, Expansion] = {}
+        self.expanded = self.failed = self.waiting = 0
+        """How many ended well and in vain, and of those asked for last how many have not ended."""
+        self._expand = expand
+        self._listen = listen
+
+    def ask(self, sets: Iterable[FeatureSet]) -> None:
+        """Expand those of some sets that were not; the listener hears of each as it ends."""
+        asked = [features for features in dict.fromkeys(sets) if features not in self.found]
+        ended: dict[FeatureSet, Expansion | None] = dict.fromkeys(asked)
+        self.waiting = len(asked)
+
+        def on_end(expansion: Expansion) -> None:
+            expansion = usable(expansion)
+            if ended.get(expansion.features, expansion) is not None:
+                return  # nobody asked for it, or it was said before
+            ended[expansion.features] = expansion
+            self.waiting -= 1
+            self.expanded += expansion.accuracy is not None
+            self.failed += expansion.accuracy is None
+            if self._listen is not None:
+                self._listen(expansion)
+
+        if asked:
+            self._expand(asked, on_end)
+        if self.waiting:
+            raise ValueError(f"nothing was said of {self.waiting} of {len(asked)} sets to expand")
+        self.found |= {features: expansion for features, expansion in ended.items() if expansion is not None}
+
+    def accuracy(self, features: FeatureSet) -> float | None:
+        """None where a set was not expanded, or in vain."""
+        return self.found[features].accuracy if features in self.found else None
 
 
 def usable(expansion: Expansion) -> Expansion:

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from os import PathLike
 from typing import Literal
 
 from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
-from protodask.budget.expanding import expander
+from protodask.budget.expanding import Expanding
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models, warn_of_failures
 from protodask.budget.greedy_index import GreedyIndex, Grown, index_sequences
 from protodask.budget.lattice import Exploration, ExplorationProgress, Listen
-from protodask.budget.recorded import recorded
-from protodask.engine import EngineLike, open_engine
+from protodask.budget.recorded import expanded_with
+from protodask.engine import EngineLike
 from protodask.errors import InputError
 
 ACCURACY_ONLY = 0.0
@@ -65,12 +64,7 @@ def build_greedy(
     curves = CostCurves.of(costs, sizes)
     size = middle_of(curves) if size is None else size
     names = curves.check_names(feature_names)
-    with (
-        nullcontext() if engine is None else open_engine(engine) as opened,
-        recorded(
-            expander(accuracy, opened), record, {"n_features": curves.n_features, "feature_names": names}
-        ) as expand,
-    ):
+    with expanded_with(accuracy, names, engine, record) as expand:
         index = make_greedy(
             curves, expand, trade_offs, size=size, most_fits=most_fits, feature_names=names, listen=listen
         )
@@ -113,7 +107,8 @@ def make_greedy(
     next step would take more fits than are left.
     """
     names = curves.check_names(feature_names)
-    known, growing = _grow(curves, expand, trade_offs, size, most_fits, listen)
+    known = Expanding(expand, listen)
+    growing = _grow(curves, known, trade_offs, size, most_fits)
     return index_sequences(
         curves,
         size,
@@ -138,25 +133,23 @@ def explore_greedily(
     An index of them answers any size and budget with the best of these sets, where a sequence answers with its own.
     Nothing is guaranteed of sets that were not expanded.
     """
-    failed: list[bool] = []
 
-    def told(expansion: Expansion) -> None:
-        failed.append(expansion.accuracy is None)
+    def told(_: Expansion) -> None:
         if listen is not None:
-            listen(ExplorationProgress(len(failed) - sum(failed), sum(failed), 0, math.inf))
+            listen(ExplorationProgress(known.expanded, known.failed, 0, math.inf))
 
-    known, _ = _grow(curves, expand, trade_offs, size, most_fits, told)
+    known = Expanding(expand, told)
+    _grow(curves, known, trade_offs, size, most_fits)
     return Exploration(tuple(known.found.values()), math.inf, 0.0, alpha=0.0, monotone_error=0.0)
 
 
 def _grow(
     curves: CostCurves,
-    expand: Expand,
+    known: Expanding,
     trade_offs: Sequence[TradeOff] | None,
     size: float,
     most_fits: int | None,
-    listen: Listener | None,
-) -> tuple[_Known, list[_Growing]]:
+) -> list[_Growing]:
     if not (math.isfinite(size) and curves.low <= size <= curves.high):
         raise InputError(
             "bad-setting",
@@ -166,15 +159,15 @@ def _grow(
     if most_fits is not None and most_fits < 1:
         raise InputError("bad-setting", f"most_fits is {most_fits}.", "Allow at least one fit, or leave it out.")
     given = None if trade_offs is None else _numbers(trade_offs)
-    known = _Known(expand, most_fits, listen)
+    most = math.inf if most_fits is None else most_fits
     prices = [curves.at(frozenset([feature]), size) for feature in range(curves.n_features)]
-    known.ask([[frozenset()]])
-    growing = [_Growing(trade_off, prices) for trade_off in given or _default_trade_offs(known, prices)]
+    known.ask([frozenset()])
+    growing = [_Growing(trade_off, prices) for trade_off in given or _default_trade_offs(known, prices, most)]
     while steps := [one for one in growing if one.left]:
         wanted = [one.wanted() for one in steps]
-        for one, answered in zip(steps, known.ask(wanted), strict=True):
+        for one, answered in zip(steps, _afford(known, wanted, most), strict=True):
             one.step(known, answered)
-    return known, growing
+    return growing
 
 
 def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
@@ -199,12 +192,12 @@ def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
     return sorted(set(found))
 
 
-def _default_trade_offs(known: _Known, prices: Sequence[float]) -> list[float]:
+def _default_trade_offs(known: Expanding, prices: Sequence[float], most_fits: float) -> list[float]:
     """Cost only, accuracy only, and between them what suits the data; costs no fit that the sequences do not need."""
     features = range(len(prices))
     singles: list[FeatureSet] = [frozenset([feature]) for feature in features]
     whole: FeatureSet = frozenset(features)
-    known.ask([[whole], singles])
+    _afford(known, [[whole], singles], most_fits)
     empty, total = known.accuracy(frozenset()), math.fsum(prices)
     best = [known.accuracy(features) for features in (whole, *singles)]
     rises = [accuracy - empty for accuracy in best if accuracy is not None and empty is not None]
@@ -215,35 +208,17 @@ def _default_trade_offs(known: _Known, prices: Sequence[float]) -> list[float]:
     return [ACCURACY_ONLY, *(factor * rise / total for factor in FACTORS), COST_ONLY]
 
 
-class _Known:
-    """Expansions so far, each of another set."""
-
-    def __init__(self, expand: Expand, most_fits: int | None, listen: Listener | None) -> None:
-        self.found: dict[FeatureSet, Expansion] = {}
-        self._expand = expand
-        self._most = math.inf if most_fits is None else most_fits
-        self._listen = listen
-
-    def ask(self, wanted: Iterable[Sequence[FeatureSet]]) -> list[bool]:
-        """Expand lists of sets, at once; for each list whether it could be afforded, in the order given."""
-        missing: dict[FeatureSet, None] = {}
-        answered: list[bool] = []
-        for sets in wanted:
-            more = {features: None for features in sets if features not in self.found and features not in missing}
-            answered.append(len(self.found) + len(missing) + len(more) <= self._most)
-            if answered[-1]:
-                missing |= more
-        if missing:
-            self._expand(list(missing), self._take)
-        return answered
-
-    def _take(self, expansion: Expansion) -> None:
-        self.found[expansion.features] = expansion
-        if self._listen is not None:
-            self._listen(expansion)
-
-    def accuracy(self, features: FeatureSet) -> float | None:
-        return self.found[features].accuracy if features in self.found else None
+def _afford(known: Expanding, wanted: Iterable[Sequence[FeatureSet]], most_fits: float) -> list[bool]:
+    """Expand lists of sets, at once; for each list whether it could be afforded, in the order given."""
+    missing: dict[FeatureSet, None] = {}
+    answered: list[bool] = []
+    for sets in wanted:
+        more = missing | dict.fromkeys(features for features in sets if features not in known.found)
+        answered.append(len(known.found) + len(more) <= most_fits)
+        if answered[-1]:
+            missing = more
+    known.ask(missing)
+    return answered
 
 
 class _Growing:
@@ -261,7 +236,7 @@ class _Growing:
         features = self.left[:1] if self.trade_off == COST_ONLY else self.left
         return [frozenset([*self.order, feature]) for feature in features]
 
-    def step(self, known: _Known, answered: bool) -> None:
+    def step(self, known: Expanding, answered: bool) -> None:
         """Add the next feature, or end."""
         if not answered:
             self.left = []
@@ -280,6 +255,6 @@ class _Growing:
             return
         self.order.append(self.left.pop(best))
 
-    def grown(self, known: _Known) -> Grown:
+    def grown(self, known: Expanding) -> Grown:
         prefixes = [frozenset(self.order[:length]) for length in range(len(self.order) + 1)]
         return self.trade_off, self.order, [known.accuracy(features) for features in prefixes]

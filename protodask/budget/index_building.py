@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass
 from os import PathLike
 from typing import Literal, get_args
 
 from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
-from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, FeatureSet, require_models, warn_of_failures
-from protodask.budget.greedy import explore_greedily, middle_of
+from protodask.budget.greedy import TradeOff, explore_greedily, middle_of
 from protodask.budget.index import BudgetIndex, make_index
 from protodask.budget.lattice import MOST_FEATURES, Exploration, Listen, explore
-from protodask.budget.recorded import recorded
-from protodask.engine import EngineLike, open_engine
+from protodask.budget.recorded import expanded_with
+from protodask.engine import EngineLike
 from protodask.errors import InputError
 
 Search = Literal["all", "greedy"]
@@ -43,6 +42,22 @@ def check_greedy(alpha: float, monotone_error: float, diminishing_returns: bool)
             f"{given[0]} is given, and greedy search guarantees nothing by it.",
             "Leave it out, or search all sets, which up to 22 features can be had.",
         )
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Which sets are expanded: what `build_index` says of these."""
+
+    search: Search | None = None
+    alpha: float = 0.0
+    monotone_error: float = 0.0
+    diminishing_returns: bool = False
+    most_fits: int | None = None
+    size: float | None = None
+    trade_offs: Sequence[TradeOff] | None = None
+    """Of a greedy search; None chooses them."""
+    minds_costs: bool = True
+    """Whether a search of all sets looks at costs, too, and not at accuracies alone."""
 
 
 class MonotonicityWarning(UserWarning):
@@ -87,23 +102,9 @@ def build_index(
     """
     curves = CostCurves.of(costs, sizes)
     names = curves.check_names(feature_names)
-    with (
-        nullcontext() if engine is None else open_engine(engine) as opened,
-        recorded(
-            expander(accuracy, opened), record, {"n_features": curves.n_features, "feature_names": names}
-        ) as expand,
-    ):
-        found = search_sets(
-            curves,
-            expand,
-            search,
-            size=size,
-            alpha=alpha,
-            monotone_error=monotone_error,
-            diminishing_returns=diminishing_returns,
-            most_fits=most_fits,
-            listen=listen,
-        )
+    settings = SearchSettings(search, alpha, monotone_error, diminishing_returns, most_fits, size)
+    with expanded_with(accuracy, names, engine, record) as expand:
+        found = search_sets(curves, expand, settings, listen)
     index = index_exploration(curves, found, names)
     warn_of_failures(index.failures, index.expanded, stacklevel=2)
     warn_of_assumption(index, stacklevel=2)
@@ -111,30 +112,27 @@ def build_index(
 
 
 def search_sets(
-    curves: CostCurves,
-    expand: Expand,
-    search: Search | None,
-    *,
-    size: float | None,
-    alpha: float,
-    monotone_error: float,
-    diminishing_returns: bool,
-    most_fits: int | None,
-    listen: Listen | None,
+    curves: CostCurves, expand: Expand, settings: SearchSettings, listen: Listen | None = None
 ) -> Exploration:
     """Expand sets as `build_index` says."""
-    if search_of(search, curves.n_features) == "greedy":
-        check_greedy(alpha, monotone_error, diminishing_returns)
-        median = middle_of(curves) if size is None else size
-        return explore_greedily(curves, expand, size=median, most_fits=most_fits, listen=listen)
+    if search_of(settings.search, curves.n_features) == "greedy":
+        check_greedy(settings.alpha, settings.monotone_error, settings.diminishing_returns)
+        return explore_greedily(
+            curves,
+            expand,
+            settings.trade_offs,
+            size=middle_of(curves) if settings.size is None else settings.size,
+            most_fits=settings.most_fits,
+            listen=listen,
+        )
     return explore(
         curves.n_features,
         expand,
-        costs=curves,
-        alpha=alpha,
-        monotone_error=monotone_error,
-        diminishing_returns=diminishing_returns,
-        most_fits=most_fits,
+        costs=curves if settings.minds_costs else None,
+        alpha=settings.alpha,
+        monotone_error=settings.monotone_error,
+        diminishing_returns=settings.diminishing_returns,
+        most_fits=settings.most_fits,
         listen=listen,
     )
 

@@ -30,7 +30,7 @@ import numpy as np
 from protodask.budget.bounds import ROUNDING, Bounds, agrees
 from protodask.budget.cost_order import CostOrder, Masks
 from protodask.budget.costs import CostCurves
-from protodask.budget.expanding import usable
+from protodask.budget.expanding import Expanding
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models
 from protodask.errors import InputError
 
@@ -135,7 +135,7 @@ def explore(
             layer = search.widest(layer)
     guarantee = search.largest_gap
     return Exploration(
-        tuple(search.expansions),
+        tuple(search.expanding.found.values()),
         min(guarantee, alpha) if guarantee <= alpha + ROUNDING else guarantee,
         search.bounds.observed_error(),
         alpha,
@@ -160,9 +160,7 @@ class _Search:
         self.bounds = bounds
         self._order = order
         self.n_sets = 1 << n_features
-        self.expansions: list[Expansion] = []
-        self._n_failed = 0
-        self._expand = expand
+        self.expanding = Expanding(expand, lambda _: self._tell(self.expanding.waiting))
         self._listen = listen
         self._sizes = np.bitwise_count(np.arange(self.n_sets, dtype=np.uint32))
         self._tried = np.zeros(self.n_sets, dtype=np.bool_)
@@ -205,37 +203,23 @@ class _Search:
 
     def expand(self, layer: Masks) -> None:
         """Try some sets, and draw conclusions from how accurate they are."""
-        asked = {_set_of(int(mask)): int(mask) for mask in layer}
-        ended: dict[FeatureSet, Expansion] = {}
-
-        def on_end(expansion: Expansion) -> None:
-            expansion = usable(expansion)
-            if expansion.features in asked and expansion.features not in ended:
-                ended[expansion.features] = expansion
-                self._n_failed += expansion.accuracy is None
-                self._tell(len(asked), len(ended))
-
-        self._tell(len(asked), 0)
-        self._expand(list(asked), on_end)
-        if missing := asked.keys() - ended.keys():
-            raise ValueError(f"nothing was said of {len(missing)} of {len(asked)} sets to expand")
-        found = [ended[features] for features in asked]
-        self.expansions += found
-        known = [(asked[one.features], one.accuracy) for one in found if one.accuracy is not None]
+        sets = [_set_of(mask) for mask in layer.tolist()]
+        self._tell(len(sets))
+        self.expanding.ask(sets)
+        accuracy = np.array([self.expanding.accuracy(features) for features in sets], dtype=np.float64)
+        known = ~np.isnan(accuracy)  # what failed has no accuracy
         self._tried[layer] = True
-        if known:
-            sets, accuracies = zip(*known, strict=True)
-            self.bounds.learn(np.array(sets), np.array(accuracies))
+        if known.any():
+            self.bounds.learn(layer[known], accuracy[known])
             self._gaps = self.bounds.gaps()
-        elif self._n_failed >= MOST_VAIN_TRIES:
-            require_models(self.expansions)
+        elif self.expanding.failed >= MOST_VAIN_TRIES:
+            require_models(list(self.expanding.found.values()))
         self._gaps[self._tried] = -np.inf
 
-    def _tell(self, asked: int, ended: int) -> None:
+    def _tell(self, waiting: int) -> None:
         if self._listen is not None:
-            done = len(self.expansions) + ended
-            progress = ExplorationProgress(done - self._n_failed, self._n_failed, asked - ended, self.largest_gap)
-            self._listen(progress)
+            ended = self.expanding
+            self._listen(ExplorationProgress(ended.expanded, ended.failed, waiting, self.largest_gap))
 
 
 def _set_of(mask: int) -> FeatureSet:

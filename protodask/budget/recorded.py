@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO
 
-from protodask.budget.expanding import usable
+from protodask.budget.expanding import Accuracy, expander, usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, describe_expansion, parse_expansion
 from protodask.budget.index_file import local_place
 from protodask.data.places.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
@@ -21,6 +21,7 @@ from protodask.data.places.locations import storage_errors
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import CHECKSUM, RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.places.whole_files import write_whole
+from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError, some
 
 RECORD = RecordKind(
@@ -51,6 +52,19 @@ def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[s
         with storage_errors(place, "reading"):
             known = _take_up(place, header)
         yield _Recorder(place, expand, known)
+
+
+@contextmanager
+def expanded_with(
+    accuracy: Accuracy, names: Sequence[str], engine: EngineLike, path: str | os.PathLike[str] | None
+) -> Iterator[Expand]:
+    """Expands sets of named features with a function, on an engine if there is one, and from a record if there is."""
+    key = {"n_features": len(names), "feature_names": names}
+    with (
+        nullcontext() if engine is None else open_engine(engine) as opened,
+        recorded(expander(accuracy, opened), path, key) as expand,
+    ):
+        yield expand
 
 
 class _Recorder:

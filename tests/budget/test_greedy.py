@@ -16,7 +16,7 @@ from protodask.budget import Choice, FailedExpansionWarning, GreedyIndex, build_
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expansion, FeatureSet
-from protodask.budget.greedy import make_greedy
+from protodask.budget.greedy import explore_greedily, make_greedy
 from protodask.engine import thread_engine
 
 ACCURACIES: dict[tuple[int, ...], float] = {
@@ -156,6 +156,19 @@ def test_make_greedy__equals_the_loops(
             choice = index.best(float(sizes[i]), float(budgets[j]))
             assert choice == Choice(answer, accuracy[answer] or 0.0, curves.at(answer, float(sizes[i])))
     assert {index.sets[number] for number in np.unique(found[found >= 0])} <= set(index.answers)
+
+
+def test_explore_greedily__keeps_the_order_of_asking_however_sets_end() -> None:
+    def backwards(sets: Sequence[FeatureSet], listen: Callable[[Expansion], None]) -> None:
+        for features in reversed(sets):
+            listen(Expansion(features, by_hand(features)))
+
+    curves = CostCurves.of(PRICES)
+    orders = [
+        [one.features for one in explore_greedily(curves, expand, size=1.0).expansions]
+        for expand in (backwards, expander(by_hand))
+    ]
+    assert orders[0] == orders[1]
 
 
 @settings(max_examples=30)

@@ -12,12 +12,12 @@ import numpy as np
 
 from protodask.budget import BudgetIndex
 from protodask.budget.column_folder import BUDGET, holds_budget, save_column_budget
-from protodask.budget.column_index import BudgetEvent, BudgetRun, BudgetSettings, budgeted
+from protodask.budget.column_index import BudgetEvent, BudgetRun, budgeted
 from protodask.budget.costs import CostCurves
 from protodask.budget.feature_columns import feature_columns
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
-from protodask.budget.index_building import check_greedy, search_of
+from protodask.budget.index_building import SearchSettings, check_greedy, search_of
 from protodask.budget.index_file import local_place
 from protodask.budget.polynomials import evaluate
 from protodask.data import Dataset
@@ -112,18 +112,18 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> Bu
         _check_plot(step.plot, step.overwrite, run_dir)
     data = Dataset.open(step.data)
     features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
-    settings = BudgetSettings(
+    settings = SearchSettings(
+        step.search,
         step.alpha,
         step.monotone_error,
-        step.folds,
-        step.most_fits,
         step.diminishing_returns,
-        step.search,
+        step.most_fits,
         middle_size(features.curves),
     )
     greedy = search_of(step.search, features.n_features) == "greedy"
     listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name, greedy))
-    with budgeted(data, features, config, settings, run_dir, engine, listen, keep=step.run_dir is not None) as run:
+    keep = step.run_dir is not None
+    with budgeted(data, features, config, settings, step.folds, run_dir, engine, listen, keep) as run:
         compared = _compare(run, step.most_fits, listen) if step.compare else {}
         # The plot first: the folder says that all is there.
         if step.plot is not None:
