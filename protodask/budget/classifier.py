@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, require_models, warn_of_failures
-from protodask.budget.extraction import Clock, Extracted, Extractor, check_extractors, extract
+from protodask.budget.extraction import Clock, Extractor, check_extractors, extract
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
@@ -34,11 +34,10 @@ from protodask.budget.measuring import (
     item_size,
     sizes_of,
 )
-from protodask.budget.overhead import measure_overhead
 from protodask.budget.polynomials import Floats
-from protodask.budget.prediction import Prediction, Predictor, look_up_all
+from protodask.budget.prediction import Prediction, Predictor, look_up_all, measure_overhead
 from protodask.budget.recorded import recorded
-from protodask.engine import Engine, EngineLike, open_engine
+from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
 
@@ -184,7 +183,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check(extractors)
         names = tuple(extractors)
-        given = None if self.costs is None else CostCurves.of(as_coefficients(self.costs, names))
+        curves = None if self.costs is None else CostCurves.of(as_coefficients(self.costs, names))
         labels = np.asarray(y)
         _check_items(X)
         if labels.ndim != 1 or len(labels) != len(X):
@@ -207,12 +206,25 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         size = item_size if self.size is None else self.size
         sizes = sizes_of(X, size)
         extracted = extract(extractors, X, self.cost_repeats, self.clock)
-        costs, curves = self._measured(names, sizes, extracted) if given is None else (self._known(given), given)
+        measured = self.costs if isinstance(self.costs, MeasuredCosts) else None
+        if curves is None:
+            measured = costs_of(
+                names,
+                sizes,
+                extracted.seconds,
+                quantile=self.cost_quantile,
+                degree=self.cost_degree,
+                headroom=self.headroom,
+            )
+            curves = CostCurves.of(measured.costs)
         ends = np.cumsum(extracted.widths)
         spans = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, extracted.widths, strict=True))
         box = MatrixModels(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
         with open_engine(self.engine) as engine:
-            index = self._index(box, curves, names, sizes, engine, record)
+            with recorded(expander(box.accuracy, engine), record, {"rows": _key(box)}) as expand:
+                index = self._index(expand, curves, names, float(np.median(sizes)))
+            if not any(index.sets):
+                require_models(index.failures)
             models = fit_all(box, index.answers, engine)
         warn_of_failures(index.failures, index.expanded, stacklevel=2)
         if isinstance(index, BudgetIndex):
@@ -233,7 +245,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             clock=self.clock,
         )
         overhead = measure_overhead(predictor, extracted.matrix, spans, sizes, self.overhead_quantile) * self.headroom
-        self.costs_ = costs
+        self.costs_ = curves if measured is None else measured
         return self.serve(replace(predictor, overhead=overhead if self.timed else 0.0))
 
     def serve(self, predictor: Predictor) -> BudgetedClassifier:
@@ -320,38 +332,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Fits are many, and predictions are what the budget is for: models have few prototypes.
         return PrototypeSetClassifier(recipe="source", n_candidates=DEFAULT_CANDIDATES)
 
-    def _measured(
-        self, names: tuple[str, ...], sizes: Floats, extracted: Extracted
-    ) -> tuple[MeasuredCosts | CostCurves, CostCurves]:
-        measured = costs_of(
-            names,
-            sizes,
-            extracted.seconds,
-            quantile=self.cost_quantile,
-            degree=self.cost_degree,
-            headroom=self.headroom,
-        )
-        return measured, CostCurves.of(measured.costs)
-
-    def _known(self, curves: CostCurves) -> MeasuredCosts | CostCurves:
-        return self.costs if isinstance(self.costs, MeasuredCosts) else curves
-
     def _index(
-        self,
-        box: MatrixModels,
-        curves: CostCurves,
-        names: tuple[str, ...],
-        sizes: Floats,
-        engine: Engine,
-        record: str | os.PathLike[str] | None,
-    ) -> BudgetIndex | GreedyIndex:
-        with recorded(expander(box.accuracy, engine), record, {"rows": _key(box)}) as expand:
-            index = self._expand(expand, curves, names, float(np.median(sizes)))
-        if not any(index.sets):
-            require_models(index.failures)
-        return index
-
-    def _expand(
         self, expand: Expand, curves: CostCurves, names: tuple[str, ...], median: float
     ) -> BudgetIndex | GreedyIndex:
         if self.method == "index":

@@ -25,7 +25,6 @@ from protodask.budget.matrix_models import Model
 from protodask.budget.measuring import MeasuredCosts, item_size
 from protodask.budget.prediction import Predictor
 from protodask.data.places.bounded import open_inside, read_bounded
-from protodask.data.places.local_files import flush_handle
 from protodask.data.places.locations import storage_errors
 from protodask.data.places.records import Fields, RecordKind
 from protodask.errors import FormatError, InputError, some
@@ -180,8 +179,6 @@ def _save_model(model: Model, where: str) -> dict[str, str]:
         ) from error
     with storage_errors(where, "writing"), open(where + PICKLE, "wb") as file:
         file.write(content.getbuffer())
-        file.flush()
-        flush_handle(file.fileno())
     return {"kind": "pickle", "digest": _digest(content.getvalue())}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from protodask.budget.column_accuracy import crew_for, describe_error, fit_shape, is_own, set_name
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, restricted
+from protodask.budget.folder import MODELS
 from protodask.data.format.dataset import Dataset
 from protodask.engine import Engine
 from protodask.engine.together import Job, run_together
@@ -19,9 +20,6 @@ from protodask.prototypes.fitting import fit_provenance
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model, save_model
 from protodask.prototypes.training import TrainingData
-
-MODELS = "models"
-"""Folder of the models, in a run directory by set and beside an index by candidate."""
 
 
 @dataclass(frozen=True)

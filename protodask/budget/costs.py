@@ -122,6 +122,14 @@ class CostCurves:
         return float(evaluate(self.of_set(features), size))
 
 
+def padded(rows: Sequence[Sequence[float] | Floats]) -> Floats:
+    """Rows of coefficients, constant first, as a table: powers that a row has not are 0."""
+    table = np.zeros((len(rows), max(map(len, rows))))
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
+    return table
+
+
 def _range(sizes: object) -> tuple[float, float]:
     """The smallest and the largest size."""
     try:

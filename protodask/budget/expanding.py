@@ -46,31 +46,19 @@ def _expand_in_turn(accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEn
 
 
 def _expand_on_engine(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
-    at_hand = engine.scheduler.processes().kind == "threads"
-    (_expand_in_threads if at_hand else _expand_on_workers)(engine, accuracy, sets, on_end)
-
-
-def _expand_in_threads(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
-    def job(features: FeatureSet, engine: Engine) -> Expansion:
-        (expansion,) = _expand_at_once(engine, accuracy, (features,))
-        return expansion
-
-    def done(expansion: Expansion) -> tuple[()]:
-        on_end(expansion)
+    def done(found: list[Expansion]) -> tuple[()]:
+        for expansion in found:
+            on_end(expansion)
         return ()
 
-    jobs = [partial(job, features) for features in sets]
-    run_together(engine, jobs, done, company="side by side", most=engine.scheduler.n_threads)
-
-
-def _expand_on_workers(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
+    n_threads = max(1, engine.scheduler.n_threads)
+    if engine.scheduler.processes().kind == "threads":
+        jobs = [partial(_expand_round, accuracy=accuracy, sets=(features,)) for features in sets]
+        run_together(engine, jobs, done, company="side by side", most=n_threads)
+        return
     # In rounds: results come when a round has ended, and are to be recorded soon.
-    first = 0
-    while first < len(sets):
-        last = first + max(1, engine.scheduler.n_threads)
-        for expansion in _expand_round(engine, accuracy, tuple(sets[first:last])):
-            on_end(expansion)
-        first = last
+    for first in range(0, len(sets), n_threads):
+        done(_expand_round(engine, accuracy, tuple(sets[first : first + n_threads])))
 
 
 class Expanding:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from protodask.budget.costs import CostCurves
+from protodask.budget.costs import CostCurves, padded
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.polynomials import Integers
 from protodask.data.format.schema import FEATURES, Column
@@ -97,11 +97,8 @@ def feature_columns(
                 f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]:g} to {sizes[1]:g}.",
                 error.remedy,
             ) from error
-    width = max(map(len, coefficients))
-    padded = [cost + [0.0] * (width - len(cost)) for cost in coefficients]
-    return FeatureColumns(
-        tuple(features), tuple(tuple(own) for own, _ in features.values()), CostCurves.of(padded, sizes)
-    )
+    curves = CostCurves.of(padded(coefficients), sizes)
+    return FeatureColumns(tuple(features), tuple(tuple(own) for own, _ in features.values()), curves)
 
 
 @dataclass(frozen=True, eq=False)

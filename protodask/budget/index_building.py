@@ -142,15 +142,7 @@ def index_exploration(
 ) -> BudgetIndex:
     """An index of what was explored."""
     require_models(exploration.expansions)
-    return make_index(
-        curves,
-        exploration.expansions,
-        alpha=exploration.alpha,
-        monotone_error=exploration.monotone_error,
-        guarantee=exploration.guarantee,
-        observed_error=exploration.observed_error,
-        feature_names=feature_names,
-    )
+    return make_index(curves, feature_names=feature_names, **vars(exploration))
 
 
 def warn_of_assumption(index: BudgetIndex, stacklevel: int) -> None:

@@ -21,18 +21,18 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any
 
 import numpy as np
 
-from protodask.budget.bounds import ROUNDING, Bounds, agrees
+from protodask.budget.bounds import ROUNDING, Bounds
 from protodask.budget.cost_order import CostOrder, Masks
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import Expanding
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models
 from protodask.errors import InputError
+from protodask.prototypes.setting_checks import check_count, check_range
 
 MOST_FEATURES = 22
 """Measured on one busy core: with 20 features 60 MB and 0.06 s a layer, which is one round of fits, with 22 features
@@ -81,11 +81,6 @@ class Exploration:
     """
     alpha: float
     monotone_error: float
-
-    @property
-    def assumption_holds(self) -> bool:
-        """Whether the accuracies seen agree with the `monotone_error` assumed."""
-        return agrees(self.observed_error, self.monotone_error)
 
 
 Listen = Callable[[ExplorationProgress], None]
@@ -227,47 +222,21 @@ def _set_of(mask: int) -> FeatureSet:
 
 
 def check_exploration(
-    n_features: object, alpha: object, monotone_error: object, most_fits: object
+    n_features: Any, alpha: Any, monotone_error: Any, most_fits: Any
 ) -> tuple[int, float, float, int]:
     """What `explore` is asked for, as plain numbers; refused where it cannot be done."""
-    return (
-        _features(n_features),
-        _not_negative("alpha", alpha),
-        _not_negative("monotone_error", monotone_error),
-        _fits(most_fits),
+    n_features, alpha, monotone_error, most_fits = (
+        value.item() if isinstance(value, np.generic) else value
+        for value in (n_features, alpha, monotone_error, sys.maxsize if most_fits is None else most_fits)
     )
-
-
-def _features(n_features: object) -> int:
-    if not _is_integer(n_features) or n_features < 1:
-        raise InputError("bad-setting", f"The number of features is {n_features!r}.", "Give at least one feature.")
+    check_count("The number of features", n_features, 1)
     if n_features > MOST_FEATURES:
         raise InputError(
             "over-limit",
             f"{n_features} features have 2^{n_features} sets, and at most {MOST_FEATURES} features can be explored.",
             "Group features that are computed together, choose some of them first, or use greedy sequences.",
         )
-    return int(n_features)
-
-
-def _not_negative(name: str, value: object) -> float:
-    if _is_integer(value) or isinstance(value, (float, np.floating)):
-        with suppress(OverflowError):
-            number = float(value)
-            if 0 <= number < math.inf:
-                return number
-    raise InputError("bad-setting", f"{name} is {value!r}.", "Give a difference of accuracies, a number from 0 up.")
-
-
-def _fits(most_fits: object) -> int:
-    if most_fits is None:
-        return sys.maxsize
-    if _is_integer(most_fits) and most_fits >= 1:
-        return int(most_fits)
-    raise InputError(
-        "bad-setting", f"most_fits is {most_fits!r}.", "Give the number of expansions there is time for, at least 1."
-    )
-
-
-def _is_integer(value: object) -> TypeGuard[int]:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    for name, value in (("alpha", alpha), ("monotone_error", monotone_error)):
+        check_range(name, value, 0.0, sys.float_info.max, "Give a difference of accuracies, a number from 0 up.")
+    check_count("most_fits, the number of expansions there is time for,", most_fits, 1)
+    return n_features, float(alpha), float(monotone_error), most_fits

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from protodask.budget.candidates import Candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, FeatureSet
-from protodask.budget.polynomials import Floats, Integers, evaluate, horner, plain_rows
+from protodask.budget.polynomials import Flags, Floats, Integers, evaluate, horner, plain_rows
 from protodask.budget.skyline import MARGIN, TINY, Listing
 from protodask.engine.lazy import is_lazy, map_values
 from protodask.errors import InputError
@@ -27,19 +27,30 @@ LARGEST = sys.float_info.max
 """No budget pays for a cost that is beyond all floats."""
 
 
-def check_items(curves: CostCurves, sizes: Floats, budgets: Floats) -> None:
-    """Refuse sizes that are out of range, and budgets that are none, naming the first."""
+def check_items(curves: CostCurves, sizes: Floats, budgets: Floats, first: int | None = None) -> None:
+    """Refuse sizes that are out of range, and budgets that are none, naming the first one.
+
+    Those of a table that is read in parts begin with its row `first`.
+    """
+
+    def whose(wrong: Flags) -> str:
+        return "An item" if first is None else f"Row {first + int(wrong.argmax())} (counted from 0)"
+
     wrong = ~((sizes >= curves.low) & (sizes <= curves.high) & np.isfinite(sizes))
     if wrong.any():
         raise InputError(
             "bad-value",
-            f"The size of an item is {float(sizes[wrong].flat[0])!r}.",
+            f"{whose(wrong)} has the size {float(sizes[wrong].flat[0])!r}.",
             f"Give sizes from {curves.low:g} to {curves.high:g}, for which the index was built"
             + (", and finite ones." if math.isinf(curves.high) else "."),
         )
     wrong = ~(budgets >= 0)
     if wrong.any():
-        raise InputError("bad-setting", f"A budget is {float(budgets[wrong].flat[0])!r}.", "Give budgets of 0 or more.")
+        raise InputError(
+            "bad-setting" if first is None else "bad-value",
+            f"{whose(wrong)} has the budget {float(budgets[wrong].flat[0])!r}.",
+            "Give budgets of 0 or more.",
+        )
 
 
 def as_item(curves: CostCurves, size: float, budget: float) -> tuple[float, float]:

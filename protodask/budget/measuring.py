@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protodask.budget.costs import padded
 from protodask.budget.extraction import Clock, Extractor, extract
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.quantile_curves import check_curve, fit_quantile
@@ -185,10 +186,7 @@ def as_coefficients(costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike, 
         raise InputError(
             "wrong-shape", f"The costs of {wrong[0]!r} are a table.", "Give a list of coefficients, constant first."
         )
-    table = np.zeros((len(rows), max(len(row) for row in rows)))
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
-    return table
+    return padded(rows)
 
 
 def _as_floats(costs: ArrayLike) -> Floats:

@@ -16,11 +16,18 @@ from protodask.budget.expansions import FeatureSet
 from protodask.budget.extraction import Clock, Extractor, undisturbed, vector
 from protodask.budget.greedy_index import GreedyIndex, GreedyWalk
 from protodask.budget.index import BudgetIndex
+from protodask.budget.lookup import as_items
 from protodask.budget.matrix_models import Model, predict_row
-from protodask.budget.measuring import checked_size
+from protodask.budget.measuring import checked_size, sizes_of
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
+
+REHEARSALS = 500
+"""Predictions from which the overhead is told."""
+
+MOST_SECONDS = 20.0
+"""For these, unless there are so many models that each needs its turn."""
 
 SLACK = 1 + 1e-9
 """Costs that come to the budget exactly are within it, however their sum is rounded."""
@@ -283,24 +290,51 @@ def checked_budget(budget: Any) -> float:
 
 def look_up_all(predictor: Predictor, items: Sequence[Any], budgets: Any) -> tuple[Floats, NDArray[np.int64]]:
     """Budgets of items, and the sets of the index to compute within them: one look-up for all."""
-    sizes = np.array([checked_size(item, predictor.size, f"item {number}") for number, item in enumerate(items)])
-    try:
-        found = np.asarray(budgets, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            "wrong-type", f"The budgets are no numbers ({error}).", "Give one budget, or one for each item."
-        ) from error
-    if found.shape not in {(), sizes.shape}:
+    sizes = sizes_of(items, predictor.size)
+    _, each = as_items(predictor.curves, sizes, budgets)
+    if each.shape != sizes.shape:
         raise InputError(
             "wrong-shape",
-            f"There are budgets of shape {found.shape} and {len(sizes)} items.",
+            f"There are budgets of shape {np.shape(budgets)} and {len(sizes)} items.",
             "Give one budget, or one for each item.",
         )
-    if not (found >= 0).all():
-        raise InputError(
-            "bad-setting", "A budget is negative or not a number.", "Give numbers of 0 or more, or infinity."
-        )
-    each = np.broadcast_to(found, sizes.shape)
     left = each - predictor.overhead
     numbers = np.where(left >= 0, predictor.index.choose(sizes, np.maximum(left, 0.0)), -1)
     return each, numbers
+
+
+def measure_overhead(
+    predictor: Predictor, matrix: Floats, spans: tuple[slice, ...], sizes: Floats, quantile: float
+) -> float:
+    """The quantile of the seconds that predictions take besides features: they are rehearsed, each model in its turn.
+
+    Items are the rows of `matrix`, of these sizes, and the columns `spans` of each feature are known.
+    """
+
+    def known(span: slice) -> Extractor:
+        return lambda row: matrix[row, span]
+
+    def size_of(row: int) -> float:
+        return float(sizes[row])
+
+    # Each model in turn, whatever is looked up, and without running out of time.
+    functions = tuple(known(span) for span in spans)
+    stage = replace(predictor, functions=functions, size=size_of, timed=False, any_time=False)
+    stage.warm_up()
+    index = predictor.index
+    look_up = index.walk if isinstance(index, GreedyIndex) and predictor.any_time else index.best
+    numbers = {features: number for number, features in enumerate(index.sets)}
+    sets = [*predictor.models, frozenset[int]()]
+    taken: list[float] = []
+    began = predictor.clock()
+    for turn in range(REHEARSALS):
+        if turn >= 2 * len(sets) and predictor.clock() - began > MOST_SECONDS:
+            break
+        row, features = turn % len(sizes), sets[turn % len(sets)]
+        size = float(sizes[row])
+        budget = float(evaluate(predictor.curves.of_set(features), size))
+        start = predictor.clock()
+        look_up(size, budget)
+        stage.predict(row, budget, numbers.get(features, -1))
+        taken.append(predictor.clock() - start)
+    return float(np.quantile(taken, quantile, method="higher"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.budget.column_folder import BudgetFolder, load_column_budget
+from protodask.budget.lookup import check_items
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.data import Label
 from protodask.data.places.storage import check_file_free, replace_file
@@ -25,6 +27,7 @@ from protodask.errors import InputError
 from protodask.places import mask
 
 SIZE, BUDGET = "size", "budget"
+ROWS, UNAFFORDABLE = "rows", "unaffordable"
 
 SEPARATOR = ";"
 """Between the names of features in a table."""
@@ -91,19 +94,9 @@ class TableAnswered:
         return {
             "kind": "budget answers",
             "path": mask(self.path),
-            "rows": self.rows,
-            "unaffordable": self.unaffordable,
+            ROWS: self.rows,
+            UNAFFORDABLE: self.unaffordable,
         }
-
-
-class _Tally:
-    def __init__(self) -> None:
-        self.rows = 0
-        self.unaffordable = 0
-
-    def add(self, numbers: NDArray[np.int64]) -> None:
-        self.rows += len(numbers)
-        self.unaffordable += int((numbers < 0).sum())
 
 
 def answer_table(path: str, queries: str, out: str, overwrite: bool) -> TableAnswered:
@@ -121,10 +114,10 @@ def answer_table(path: str, queries: str, out: str, overwrite: bool) -> TableAns
             f"The table {queries} has no column {lacking[0]!r}.",
             f"Name its columns {SIZE!r} and {BUDGET!r}.",
         )
-    tally = _Tally()
+    tally: Counter[str] = Counter()
     parts = _answers(found, table, tally)
     replace_file(out, _parquet_bytes(parts) if as_parquet else _csv_bytes(parts))
-    return TableAnswered(out, tally.rows, tally.unaffordable)
+    return TableAnswered(out, tally[ROWS], tally[UNAFFORDABLE])
 
 
 def _is_parquet(out: str) -> bool:
@@ -140,8 +133,8 @@ Columns = Mapping[str, NDArray[Any]]
 COLUMNS = (SIZE, BUDGET, "features", "accuracy", "cost", "model")
 
 
-def _answers(found: BudgetFolder, table: Partitions, tally: _Tally) -> Iterator[Columns]:
-    """Part by part the columns of the answers."""
+def _answers(found: BudgetFolder, table: Partitions, tally: Counter[str]) -> Iterator[Columns]:
+    """Part by part the columns of the answers, which are counted."""
     index = found.index
     names = np.array([SEPARATOR.join(index.named(features)) for features in index.sets] + [""], dtype=object)
     models = np.array([found.model_path(number) or "" for number in range(len(index.sets))] + [""], dtype=object)
@@ -151,10 +144,10 @@ def _answers(found: BudgetFolder, table: Partitions, tally: _Tally) -> Iterator[
     for partition in range(table.n_partitions):
         rows = table.read(partition)
         sizes, budgets = (_numbers(rows[name], name, first) for name in (SIZE, BUDGET))
-        _check_rows(found, sizes, budgets, first)
+        check_items(index.curves, sizes, budgets, first)
         numbers = index.choose(sizes, budgets)  # -1, for none, is the last entry of what is looked up below
         first += len(numbers)
-        tally.add(numbers)
+        tally.update({ROWS: len(numbers), UNAFFORDABLE: int((numbers < 0).sum())})
         yield {
             SIZE: sizes,
             BUDGET: budgets,
@@ -163,26 +156,6 @@ def _answers(found: BudgetFolder, table: Partitions, tally: _Tally) -> Iterator[
             "cost": evaluate(costs[numbers], sizes),
             "model": models[numbers],
         }
-
-
-def _check_rows(found: BudgetFolder, sizes: Floats, budgets: Floats, first: int) -> None:
-    """Refuse what the index does not answer, and say in which row it stands."""
-    low, high = found.index.curves.low, found.index.curves.high
-    outside = (sizes < low) | (sizes > high)
-    if outside.any():
-        row = int(outside.argmax())
-        raise InputError(
-            "bad-value",
-            f"Row {first + row} (counted from 0) has the size {sizes[row]:g}.",
-            f"Leave it out: the index was built for sizes from {low:g} to {high:g}.",
-        )
-    if (budgets < 0).any():
-        row = int((budgets < 0).argmax())
-        raise InputError(
-            "bad-value",
-            f"Row {first + row} (counted from 0) has the budget {budgets[row]:g}.",
-            "Give budgets of 0 or more.",
-        )
 
 
 def _numbers(values: Any, name: str, first: int) -> Floats:
@@ -211,29 +184,20 @@ def _texts(values: NDArray[Any]) -> list[Any]:
     return ["" if value != value else value for value in values.tolist()]
 
 
-class _Collected(io.RawIOBase):
-    """Holds what was written to it until it is taken."""
+class _Collected(io.BytesIO):
+    """Holds what was written to it until it is taken, and counts that on."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[bytes] = []
-        self._place = 0
-
-    def writable(self) -> bool:
-        return True
+    taken = 0
 
     def tell(self) -> int:
-        return self._place
-
-    def write(self, data: Any) -> int:
-        part = bytes(data)
-        self._parts.append(part)
-        self._place += len(part)
-        return len(part)
+        return self.taken + super().tell()
 
     def take(self) -> bytes:
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
+        part = self.getvalue()
+        self.taken += len(part)
+        self.seek(0)
+        self.truncate()
+        return part
 
 
 def _parquet_bytes(parts: Iterator[Columns]) -> Iterator[bytes]:

@@ -51,7 +51,7 @@ def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[s
     with sole_writer(place):
         with storage_errors(place, "reading"):
             known = _take_up(place, header)
-        yield _Recorder(place, expand, known)
+        yield _recorder(place, expand, known)
 
 
 @contextmanager
@@ -67,37 +67,27 @@ def expanded_with(
         yield expand
 
 
-class _Recorder:
-    def __init__(self, path: str, expand: Expand, known: dict[FeatureSet, Expansion]) -> None:
-        self._path = path
-        self._expand = expand
-        self._known = known
-
-    def __call__(self, sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
-        missing = []
+def _recorder(path: str, expand: Expand, known: dict[FeatureSet, Expansion]) -> Expand:
+    def expand_recorded(sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
+        missing = [features for features in sets if features not in known]
         for features in sets:
-            expansion = self._known.get(features)
-            if expansion is None:
-                missing.append(features)
-            else:
-                on_end(expansion)
-        if not missing:
-            return
+            if features in known:
+                on_end(known[features])
 
         def write(expansion: Expansion) -> None:
             expansion = usable(expansion)
-            self._append(expansion)
+            with storage_errors(path, "writing"), open_to_append(*os.path.split(path)) as file:
+                file.write(_line(describe_expansion(expansion)))
+                file.flush()
+                flush_handle(file.fileno())
             if expansion.failure is None:
-                self._known[expansion.features] = expansion
+                known[expansion.features] = expansion
             on_end(expansion)
 
-        self._expand(missing, write)
+        if missing:
+            expand(missing, write)
 
-    def _append(self, expansion: Expansion) -> None:
-        with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
-            file.write(_line(describe_expansion(expansion)))
-            file.flush()
-            flush_handle(file.fileno())
+    return expand_recorded
 
 
 def _take_up(path: str, header: Mapping[str, Any]) -> dict[FeatureSet, Expansion]:

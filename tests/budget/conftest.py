@@ -9,5 +9,5 @@ import pytest
 def few_rehearsals() -> Iterator[None]:
     """What a prediction takes besides its features is told from few of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protodask.budget.overhead.REHEARSALS", 30)
+        patch.setattr("protodask.budget.prediction.REHEARSALS", 30)
         yield

@@ -9,7 +9,7 @@ from typing import Any
 
 from protodask.budget.column_folder import load_column_budget
 from protodask.budget.column_index import EXPANSIONS
-from protodask.budget.column_models import MODELS
+from protodask.budget.folder import MODELS
 from protodask.budget.recorded import read_record
 from protodask.data.places.bounded import file_status
 from protodask.data.places.storage import storage_errors
