@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -9,14 +10,20 @@ import numpy as np
 
 from protodask.errors import InputError
 
+CONFIDENCE = 0.95
+"""Of intervals of which nobody says otherwise."""
+
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate between the ends of its confidence interval, all in the unit of the estimate."""
+    """An estimate between the ends of its confidence interval, all in the unit of the estimate; NaN is not known."""
 
     value: float
     low: float
     high: float
+
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def is_share(value: object) -> bool:

@@ -20,6 +20,7 @@ from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, area_interval
 from protodask.evaluation.given_rows import check_rows, source_of
+from protodask.evaluation.interval import CONFIDENCE
 from protodask.evaluation.outcomes import (
     PROBABILITY,
     Floats,
@@ -33,9 +34,6 @@ from protodask.evaluation.outcomes import (
 from protodask.evaluation.roc import Areas, Curves, collect_curves, curve_bins, finish_areas, merge_curves
 
 Average = Literal["macro", "weighted"]
-
-CONFIDENCE = 0.95
-"""Of the interval of a ROC AUC."""
 
 
 @dataclass(frozen=True)

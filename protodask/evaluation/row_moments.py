@@ -1,7 +1,8 @@
 """Confidence intervals of what is a mean over rows, from sums alone.
 
 Rows count with weights `s_n`. `n_eff = (sum s)^2 / sum s^2` is the number of rows of equal weight that would tell as
-much; without weights it is the number of rows. All intervals hold 95 per cent.
+much; without weights it is the number of rows. All intervals hold 95 per cent; where there are too few rows for
+one its ends are NaN.
 """
 
 from __future__ import annotations
@@ -13,20 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.evaluation.calibration import wilson_interval
+from protodask.evaluation.interval import CONFIDENCE, UNKNOWN, Interval, normal_quantile
 
 Floats = NDArray[np.float64]
-
-NORMAL_QUANTILE = 1.959963984540054
-"""97.5 per cent of a standard normal distribution lie below."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure with the ends of its interval; they are None where there are too few rows for one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,34 +68,34 @@ def effective_rows(weight: float, weight_squares: float) -> float:
     return weight * weight / weight_squares if weight_squares > 0 else 0.0
 
 
-def mean_interval(found: Moments, position: int, factor: float = 1.0) -> Estimate:
+def mean_interval(found: Moments, position: int, factor: float = 1.0) -> Interval:
     """Mean of a figure times `factor`, with `mean +- z sqrt(sum s (x - mean)^2 / sum s / (n_eff - 1))`."""
     value = factor * float(found.mean[position])
     rows = effective_rows(found.weight, found.weight_squares)
     variance = float(found.squares[position]) / found.weight if found.weight > 0 else math.nan
     if rows <= 1 or not math.isfinite(value) or not math.isfinite(variance):
-        return Estimate(value)
-    reach = NORMAL_QUANTILE * factor * math.sqrt(variance / (rows - 1))
-    return Estimate(value, max(0.0, value - reach), value + reach)
+        return Interval(value, math.nan, math.nan)
+    reach = normal_quantile(CONFIDENCE) * factor * math.sqrt(variance / (rows - 1))
+    return Interval(value, max(0.0, value - reach), value + reach)
 
 
-def share_interval(share: float, rows: float) -> Estimate:
+def share_interval(share: float, rows: float) -> Interval:
     """A share of `rows` effective rows with Wilson's interval, which stays between 0 and 1 and is never empty."""
     if rows <= 0:
-        return Estimate(share)
-    low, high = wilson_interval(np.array([share]), np.array([rows]))
-    return Estimate(share, min(float(low[0]), share), max(float(high[0]), share))
+        return Interval(share, math.nan, math.nan)
+    low, high = wilson_interval(np.array([share]), np.array([rows]), CONFIDENCE)
+    return Interval(share, min(float(low[0]), share), max(float(high[0]), share))
 
 
-def mean_of_shares(shares: list[Estimate]) -> Estimate:
+def mean_of_shares(shares: list[Interval]) -> Interval:
     """Mean of independent shares: `mean -+ sqrt(sum (share - end)^2) / K`, from the intervals of each."""
-    ends = [(share.value, share.low, share.high) for share in shares]
-    if not ends:
-        return Estimate(math.nan)
-    value = math.fsum(share for share, _, _ in ends) / len(ends)
-    below = [share - low for share, low, _ in ends if low is not None]
-    above = [high - share for share, _, high in ends if high is not None]
-    if len(below) < len(ends) or len(above) < len(ends):
-        return Estimate(value)
-    low, high = (math.sqrt(math.fsum(gap * gap for gap in gaps)) / len(ends) for gaps in (below, above))
-    return Estimate(value, max(0.0, value - low), min(1.0, value + high))
+    if not shares:
+        return UNKNOWN
+    value = math.fsum(share.value for share in shares) / len(shares)
+    low, high = (
+        math.sqrt(math.fsum((share.value - end) ** 2 for share, end in zip(shares, ends, strict=True))) / len(shares)
+        for ends in ([share.low for share in shares], [share.high for share in shares])
+    )
+    if math.isnan(low + high):
+        return Interval(value, math.nan, math.nan)
+    return Interval(value, max(0.0, value - low), min(1.0, value + high))

@@ -5,6 +5,7 @@ number alone, so it is the same however the rows are cut into blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +32,15 @@ SAMPLE_STREAM = 0x7265706F
 
 @dataclass(frozen=True)
 class RowSample:
-    """Rows in the order of their priority, `n` of them."""
+    """Rows in the order of their priority, `n` of them; merges as a monoid, see `MergeSamples`."""
 
+    n_rows: int
+    """Rows of positive weight that they are drawn from."""
     priority: NDArray[np.uint64]
     rows: Integers
     weight: Floats
-    features: NDArray[np.floating]
+    values: NDArray[Any]
+    """What is kept of each: its features (n, D), or its familiarity (n,)."""
 
 
 def sample_size(n_features: int) -> int:
@@ -44,21 +48,17 @@ def sample_size(n_features: int) -> int:
     return max(FEWEST_SAMPLE_ROWS, min(SAMPLE_ROWS, SAMPLE_BYTES // (8 * max(n_features, 1))))
 
 
-def sample_rows(rows: Integers, weight: Floats, features: NDArray[np.floating], most: int) -> RowSample:
-    """The sample of some rows, all of positive weight."""
-    found = keyed_draws(stream_key(0, SAMPLE_STREAM), rows)
+def sample_rows(
+    rows: Integers,
+    weight: Floats,
+    values: NDArray[Any],
+    most: int,
+    priority: NDArray[np.uint64] | None = None,
+) -> RowSample:
+    """The sample of some rows, all of positive weight; by the draws of `SAMPLE_STREAM` where none are given."""
+    found = keyed_draws(stream_key(0, SAMPLE_STREAM), rows) if priority is None else priority
     chosen = smallest(found, most)
-    return RowSample(found[chosen], rows[chosen], weight[chosen], features[chosen])
-
-
-def no_sample(n_features: int) -> RowSample:
-    """The sample of no rows: the identity of merging."""
-    return RowSample(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, n_features)))
-
-
-def merge_samples(most: int, left: RowSample, right: RowSample) -> RowSample:
-    """The sample of the rows of both."""
-    return RowSample(*smallest_of_both(most, tuple(vars(left).values()), tuple(vars(right).values())))
+    return RowSample(len(rows), found[chosen], rows[chosen], weight[chosen], values[chosen])
 
 
 def spread(sample: RowSample) -> Integers:
@@ -77,12 +77,13 @@ def spread(sample: RowSample) -> Integers:
 
 @dataclass(frozen=True)
 class MergeSamples:
-    """Merging of samples of up to `most` rows."""
+    """Merging of two samples into that of the rows of both, of up to `most` rows."""
 
     most: int
 
     def __call__(self, left: RowSample, right: RowSample) -> RowSample:
-        return merge_samples(self.most, left, right)
+        parts = ((one.priority, one.rows, one.weight, one.values) for one in (left, right))
+        return RowSample(left.n_rows + right.n_rows, *smallest_of_both(self.most, *parts))
 
 
 def _sample_block(block: Block, most: int) -> RowSample:

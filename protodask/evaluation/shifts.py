@@ -31,6 +31,9 @@ Floats = NDArray[np.float64]
 FEW = 10.0
 """Expected rows below which a bin is tested by itself."""
 
+MOST_COUNTED = 10_000
+"""Rows up to which those outside a range are counted as draws; with more, their share has next to no spread."""
+
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down adjustment: `max_{j <= i} min(1, (m - j + 1) p_(j))`, in the order given."""
@@ -94,6 +97,22 @@ def _one_bin(before: float, after: float, n: float, m: float) -> float:
         choose(inside, counts) + choose(rows - inside, drawn - counts) - choose(rows, np.array([float(drawn)]))
     )
     return min(1.0, 2 * float(min(chance[counts <= found].sum(), chance[counts >= found].sum())))
+
+
+def outside_p_value(rows_before: float, rows_after: float, share: float) -> float:
+    """Probability that at least so large a share of rows lies outside the range of others of the same distribution.
+
+    Of `m` rows, the number outside the range of `n` others is beta-binomial, `BetaBinomial(m, 2, n - 1)`, whatever
+    their continuous distribution; the share itself is `Beta(2, n - 1)` for large `m`. Ties make it too large.
+    """
+    from scipy.stats import beta, betabinom
+
+    if share <= 0 or rows_before < 2:
+        return 1.0
+    if rows_after > MOST_COUNTED:
+        return float(beta.sf(share, 2, rows_before - 1))
+    rows = max(1, round(rows_after))
+    return float(betabinom.sf(round(share * rows) - 1, rows, 2, rows_before - 1))
 
 
 def share_at_least(count: float, rows: float, chance: float) -> float:

@@ -9,13 +9,12 @@ Values are looked at as float32, so that the type that a table or a dataset has 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.keyed import keyed_draws, smallest, smallest_of_both, stream_key
-from protodask.data.format.schema import FEATURES, TARGET
+from protodask.data.format.schema import FEATURES, TARGET, Label
 from protodask.data.format.summary import Summary, merge_summaries, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations
@@ -23,7 +22,7 @@ from protodask.evaluation.given_rows import check_rows, check_weight, usable_wei
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.paired import row_losses
 from protodask.evaluation.row_moments import Moments, merge_moments, moments, no_moments
-from protodask.evaluation.row_sample import SAMPLE_STREAM, draw_sample, sample_size, spread
+from protodask.evaluation.row_sample import MergeSamples, RowSample, draw_sample, sample_rows, sample_size, spread
 from protodask.prototypes.model import PrototypeSet, familiarity
 from protodask.prototypes.scoring import predict_features
 
@@ -88,9 +87,54 @@ class Watch:
     n_batches: int
     features: tuple[Bins, ...]
     familiarity: Bins
-    codes: Integers | None
+    codes: Integers | None = None
     """Number of each target code: those of the model's classes first, then those that it does not know."""
-    n_labels: int
+    unknown: tuple[Label, ...] = ()
+    """The latter."""
+    within: Summary | None = None
+    """Of other rows, beyond the range of whose values those of a feature are counted."""
+
+    @property
+    def n_labels(self) -> int:
+        return self.model.n_classes + len(self.unknown)
+
+    def labelled(self, classes: Sequence[Label] | None) -> Watch:
+        """The same for rows of these classes in the order of their codes, None where they have none."""
+        if classes is None:
+            return replace(self, codes=None, unknown=())
+        place = {(type(label), label): number for number, label in enumerate(self.model.classes)}
+        unknown = tuple(label for label in classes if (type(label), label) not in place)
+        for label in unknown:
+            place[type(label), label] = len(place)
+        return replace(
+            self,
+            codes=np.array([place[type(label), label] for label in classes], dtype=np.int64),
+            unknown=unknown,
+        )
+
+
+@dataclass(frozen=True)
+class SeenRows:
+    """Rows of positive weight, and what a model says of them."""
+
+    rows: Integers
+    """Their numbers (N,)."""
+    features: NDArray[np.floating]
+    weight: Floats | None
+    target: Integers | None
+    """As the watch numbers classes."""
+    probability: Floats
+    evidence: Floats
+
+    @property
+    def counted(self) -> Floats:
+        return np.ones(len(self.rows)) if self.weight is None else self.weight
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """Of rows of known classes."""
+        target = np.zeros(0, dtype=np.intp) if self.target is None else self.target.astype(np.intp, copy=False)
+        return Outcomes(self.probability[: len(target)], target, self.counted[: len(target)])
 
 
 @dataclass(frozen=True)
@@ -113,55 +157,73 @@ class StreamSums:
     figures: Moments
     """Of labelled rows: see `LOSS`."""
     calibration: CalibrationSums
-    priority: NDArray[np.uint64]
-    """Of the rows whose familiarity is kept (n,)."""
-    sampled: Floats
-    """Familiarity and weight of these (n, 2)."""
+    sample: RowSample
+    """Of familiarity."""
+    outside: Floats
+    """`sum s` of rows beyond the range that the watch names (D,)."""
 
 
-def sum_stream(block: Block, watch: Watch) -> StreamSums:
-    """The sums over a block."""
+def see_rows(block: Block, watch: Watch) -> SeenRows:
+    """The rows of a block that count, as the model sees them."""
     weight, features, rows = usable_weights(block), block[FEATURES.name], block.rows
     target = None if watch.codes is None else watch.codes[block[TARGET.name]]
     if weight is not None and not (weight > 0).all():
         kept = weight > 0
         features, rows, weight = features[kept], rows[kept], weight[kept]
         target = None if target is None else target[kept]
-    model, n_classes = watch.model, watch.model.n_classes
-    counted = np.ones(len(rows)) if weight is None else weight
-    ((probability, evidence),) = predict_features(features, model, [watch.n_batches])
+    ((probability, evidence),) = predict_features(features, watch.model, [watch.n_batches])
+    return SeenRows(rows, features, weight, target, probability, evidence)
+
+
+def sum_stream(block: Block, watch: Watch) -> StreamSums:
+    """The sums over a block."""
+    return sum_seen(see_rows(block, watch), watch)
+
+
+def sum_seen(seen: SeenRows, watch: Watch) -> StreamSums:
+    """The sums over some rows."""
+    features, target, counted, probability = seen.features, seen.target, seen.counted, seen.probability
+    n_rows, n_classes = len(seen.rows), watch.model.n_classes
     counts = np.zeros((len(watch.features), MOST_BINS))
     for first in range(0, len(watch.features), SLAB_COLUMNS):
         columns = np.ascontiguousarray(features[:, first : first + SLAB_COLUMNS].T)
         for column, values in enumerate(columns, start=first):
             placed = watch.features[column].place(values)
-            counts[column] = np.bincount(placed, weights=weight, minlength=MOST_BINS)
-    draws = keyed_draws(stream_key(0, SAMPLE_STREAM), rows)
-    chosen = smallest(draws, SAMPLED)
+            counts[column] = np.bincount(placed, weights=seen.weight, minlength=MOST_BINS)
     labels, figures = np.zeros(watch.n_labels), no_moments(RESIDUAL + n_classes)
-    calibration = calibration_sums(Outcomes(probability[:0], np.zeros(0, dtype=np.intp), np.zeros(0)), CALIBRATION_BINS)
     if target is not None:
         labels = np.bincount(target, weights=counted, minlength=watch.n_labels).astype(np.float64)
-        for first in range(0, len(rows), SLAB_ROWS):
+        for first in range(0, n_rows, SLAB_ROWS):
             own = slice(first, first + SLAB_ROWS)
             part = moments(_figures(probability[own], target[own], watch.n_labels), counted[own])
             figures = merge_moments(figures, part)
-        calibration = calibration_sums(Outcomes(probability, target.astype(np.intp), counted), CALIBRATION_BINS)
+    summary = summarize_rows(features, np.zeros(n_rows, dtype=np.int32), seen.weight, 1)
     return StreamSums(
-        summarize_rows(features, np.zeros(len(rows), dtype=np.int32), weight, 1),
+        summary,
         float(np.square(counted).sum()),
         counts,
-        np.bincount(watch.familiarity.place(evidence), weights=counted, minlength=watch.familiarity.count).astype(
+        np.bincount(watch.familiarity.place(seen.evidence), weights=counted, minlength=watch.familiarity.count).astype(
             np.float64
         ),
         np.bincount(probability.argmax(axis=1), weights=counted, minlength=n_classes).astype(np.float64),
         counted @ probability.astype(np.float64),
         labels,
         figures,
-        calibration,
-        draws[chosen],
-        np.column_stack([evidence[chosen], counted[chosen]]),
+        calibration_sums(seen.outcomes, CALIBRATION_BINS),
+        sample_rows(seen.rows, counted, seen.evidence, SAMPLED),
+        _outside(features, counted, summary, watch.within),
     )
+
+
+def _outside(features: NDArray[np.floating], weight: Floats, summary: Summary, within: Summary | None) -> Floats:
+    outside = np.zeros(features.shape[1])
+    if within is None:
+        return outside
+    # Hardly any feature leaves its range in a block, and the block's own range tells which.
+    for column in np.flatnonzero((summary.minimum < within.minimum) | (summary.maximum > within.maximum)):
+        values = features[:, column].astype(np.float64)
+        outside[column] = weight[(values < within.minimum[column]) | (values > within.maximum[column])].sum()
+    return outside
 
 
 def _figures(probability: Floats, target: Integers, n_labels: int) -> Floats:
@@ -174,7 +236,6 @@ def _figures(probability: Floats, target: Integers, n_labels: int) -> Floats:
 
 def merge_streams(left: StreamSums, right: StreamSums) -> StreamSums:
     """The sums over the rows of both."""
-    priority, sampled = smallest_of_both(SAMPLED, (left.priority, left.sampled), (right.priority, right.sampled))
     return StreamSums(
         merge_summaries(left.summary, right.summary),
         left.weight_squares + right.weight_squares,
@@ -185,8 +246,8 @@ def merge_streams(left: StreamSums, right: StreamSums) -> StreamSums:
         left.labels + right.labels,
         merge_moments(left.figures, right.figures),
         merge_calibrations(left.calibration, right.calibration),
-        priority,
-        sampled,
+        MergeSamples(SAMPLED)(left.sample, right.sample),
+        left.outside + right.outside,
     )
 
 
@@ -220,7 +281,7 @@ def quantile_points(values: Floats, levels: Floats) -> Floats:
 def learn_bins(engine: Engine, source: Source, model: PrototypeSet, n_batches: int) -> tuple[tuple[Bins, ...], Bins]:
     """Bins of features and of familiarity, in one pass over a source of features."""
     sample = draw_sample(engine, check_rows(source), sample_size(model.n_features))
-    features = sample.features[spread(sample)]
+    features = sample.values[spread(sample)]
     if len(features) == 0:
         check_weight(0.0)
     evidence = familiarity(model.scores(features, [n_batches])[0])

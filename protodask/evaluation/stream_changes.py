@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
 from protodask.evaluation.interval import normal_quantile
-from protodask.evaluation.shifts import holm, mean_difference, share_at_least, shift_p_value, stability_index
+from protodask.evaluation.shifts import (
+    holm,
+    mean_difference,
+    outside_p_value,
+    share_at_least,
+    shift_p_value,
+    stability_index,
+)
 from protodask.evaluation.stream import LOSS, RESIDUAL
 from protodask.evaluation.stream_profile import OutcomeProfile, StreamProfile
 
@@ -44,7 +51,19 @@ class FeatureChange:
     mean_before: float
     mean_after: float
     deviation_before: float
+    deviation_after: float
     significant: bool
+    outside: float
+    """Share of the rows beyond the range of those before; 0 where it was not counted."""
+    beyond: bool
+    """Whether so large a share is significant."""
+
+    @property
+    def step(self) -> float:
+        """Standardised mean difference `(mean_after - mean_before) / sqrt((var_before + var_after) / 2)`."""
+        step = self.mean_after - self.mean_before
+        pooled = math.hypot(self.deviation_before, self.deviation_after) / math.sqrt(2)
+        return step / pooled if pooled else math.copysign(math.inf, step) if step else 0.0
 
 
 @dataclass(frozen=True)
@@ -141,11 +160,25 @@ def _features(before: StreamProfile, after: StreamProfile, significance: float) 
         for old, new in zip(before.features, after.features, strict=True)
     ]
     adjusted = holm([shift_p_value(*pair) for pair in pairs])
+    chances = holm(
+        [outside_p_value(before.effective_rows, after.effective_rows, new.outside) for new in after.features]
+    )
     found = [
         FeatureChange(
-            old.name, stability_index(*pair), p_value, old.mean, new.mean, old.deviation, p_value < significance
+            old.name,
+            stability_index(*pair),
+            p_value,
+            old.mean,
+            new.mean,
+            old.deviation,
+            new.deviation,
+            p_value < significance,
+            new.outside,
+            chance < significance,
         )
-        for old, new, pair, p_value in zip(before.features, after.features, pairs, adjusted, strict=True)
+        for old, new, pair, p_value, chance in zip(
+            before.features, after.features, pairs, adjusted, chances, strict=True
+        )
     ]
     return tuple(sorted(found, key=lambda feature: (not feature.significant, -feature.index)))
 

@@ -24,6 +24,7 @@ from protodask.evaluation.stream import (
     RESIDUAL,
     Bins,
     StreamSums,
+    Watch,
     weighted_quantiles,
 )
 
@@ -52,6 +53,8 @@ class FeatureProfile:
     counts: Floats
     mean: float
     deviation: float
+    outside: float = 0.0
+    """Share of the rows beyond the range of those that they were watched with; no part of a record."""
 
 
 @dataclass(frozen=True)
@@ -103,21 +106,12 @@ class StreamProfile:
         return None if self.outcomes is None else float(self.outcomes.mean[LOSS])
 
 
-def make_profile(
-    found: StreamSums,
-    fingerprint: str,
-    n_batches: int,
-    names: tuple[str, ...],
-    features: tuple[Bins, ...],
-    familiarity: Bins,
-    classes: tuple[Label, ...],
-    unknown: tuple[Label, ...] | None,
-) -> StreamProfile:
-    """The profile that the sums of some rows amount to; `unknown` is None where they have no classes."""
-    summary = found.summary
-    quantiles = weighted_quantiles(found.sampled[:, 0], found.sampled[:, 1], list(QUANTILES.values()))
+def make_profile(found: StreamSums, watch: Watch, fingerprint: str) -> StreamProfile:
+    """The profile that the sums of some rows amount to; `fingerprint` is that of the model."""
+    summary, sample = found.summary, found.sample
+    quantiles = weighted_quantiles(sample.values, sample.weight, list(QUANTILES.values()))
     outcomes = None
-    if unknown is not None:
+    if watch.codes is not None:
         calibration = found.calibration
         outcomes = OutcomeProfile(
             found.labels,
@@ -125,21 +119,27 @@ def make_profile(
             found.figures.squares / found.figures.weight,
             np.stack([calibration.weight, calibration.squares, calibration.predicted, calibration.outcome]),
         )
+    features = zip(watch.model.feature_names, watch.features, summary.deviation.tolist(), strict=True)
     return StreamProfile(
         fingerprint,
-        n_batches,
-        classes,
-        unknown or (),
+        watch.n_batches,
+        watch.model.classes,
+        watch.unknown,
         summary.rows,
         summary.weight,
         effective_rows(summary.weight, found.weight_squares),
         tuple(
             FeatureProfile(
-                name, bins, found.counts[column, : bins.count], float(summary.mean[column]), float(deviation)
+                name,
+                bins,
+                found.counts[column, : bins.count],
+                float(summary.mean[column]),
+                deviation,
+                float(found.outside[column] / summary.weight),
             )
-            for column, (name, bins, deviation) in enumerate(zip(names, features, summary.deviation, strict=True))
+            for column, (name, bins, deviation) in enumerate(features)
         ),
-        familiarity,
+        watch.familiarity,
         found.familiarity,
         dict(zip(QUANTILES, quantiles, strict=True)),
         found.predicted,

@@ -10,15 +10,15 @@ A small one says that the model has hardly ever seen such a thing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.keyed import smallest, smallest_of_both
 from protodask.data.format.schema import FEATURES, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
+from protodask.evaluation.row_sample import MergeSamples, RowSample, sample_rows
 from protodask.prototypes.candidates import priority
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -64,53 +64,20 @@ class FamiliarityReference:
         return int(np.searchsorted(self.familiarity, limit, side="right"))
 
 
-@dataclass(frozen=True)
-class FamiliaritySample:
-    """Rows of smallest priority, ascending by it, their familiarity, and how many rows they are drawn from."""
-
-    n_rows: int
-    priority: NDArray[np.uint64]
-    rows: Integers
-    familiarity: Floats
-
-
-def sample_familiarity(block: Block, model: PrototypeSet, n_batches: int, seed: int, most: int) -> FamiliaritySample:
-    """The sample of a block: up to `most` of its rows of positive weight; only those are scored."""
+def sample_familiarity(block: Block, model: PrototypeSet, n_batches: int, seed: int, most: int) -> RowSample:
+    """The sample of a block, with familiarity: up to `most` of its rows of positive weight; only those are scored."""
     weights = row_weights(block)
     inside = np.arange(block.n_rows) if weights is None else np.flatnonzero(weights > 0)
-    priorities = priority(seed, DRAW, block.rows[inside])
-    order = smallest(priorities, most)
-    chosen = inside[order]
-    ((_, familiarity),) = predict_features(block[FEATURES.name][chosen], model, [n_batches])
-    return FamiliaritySample(len(inside), priorities[order], block.rows[chosen], familiarity)
+    rows = block.rows[inside]
+    sample = sample_rows(rows, np.ones(len(rows)), inside, most, priority(seed, DRAW, rows))
+    ((_, familiarity),) = predict_features(block[FEATURES.name][sample.values], model, [n_batches])
+    return replace(sample, values=familiarity)
 
 
-@dataclass(frozen=True)
-class MergeFamiliarity:
-    """Merges two samples into the `most` rows of smallest priority of both."""
-
-    most: int
-
-    def __call__(self, left: FamiliaritySample, right: FamiliaritySample) -> FamiliaritySample:
-        parts = ((one.priority, one.rows, one.familiarity) for one in (left, right))
-        return FamiliaritySample(left.n_rows + right.n_rows, *smallest_of_both(self.most, *parts))
-
-
-def finish_familiarity(sample: FamiliaritySample, n_batches: int) -> FamiliarityReference:
-    """The reference made of a sample."""
-    if len(sample.rows) == 0:
-        raise InputError(
-            "no-rows",
-            "The held-out data has no row of positive weight to compare a familiarity with.",
-            "Give held-out rows, at least some of them with a positive weight.",
-        )
-    order = np.lexsort((sample.rows, sample.familiarity))
-    return FamiliarityReference(sample.familiarity[order], sample.rows[order], sample.n_rows, n_batches)
-
-
-def familiarity_sampling(most: int = MOST_ROWS) -> Reduction[FamiliaritySample, FamiliaritySample]:
-    """The reduction that draws the sample; its arguments are those of `sample_familiarity`."""
-    return Reduction(sample_familiarity, MergeFamiliarity(most), identity)
+def familiarity_reference(sample: RowSample, n_batches: int) -> FamiliarityReference:
+    """The reference made of a sample of familiarities, each as often as it is there."""
+    order = np.lexsort((sample.rows, sample.values))
+    return FamiliarityReference(sample.values[order], sample.rows[order], sample.n_rows, n_batches)
 
 
 def reference(
@@ -132,7 +99,13 @@ def reference(
         raise InputError("bad-setting", f"A reference of {most} rows is asked for.", "Give a number of rows from 1.")
     if source.layout.n_rows == 0:
         raise InputError("no-rows", "The held-out data has no rows.", "Give held-out rows.")
-    sampling = familiarity_sampling(most)
+    sampling: Reduction[RowSample, RowSample] = Reduction(sample_familiarity, MergeSamples(most), identity)
     sample = engine.reduce(source, sampling, engine.share(model), count, seed, most, label="familiarity")
     engine.forget(source)
-    return finish_familiarity(sample, count)
+    if sample.n_rows == 0:
+        raise InputError(
+            "no-rows",
+            "The held-out data has no row of positive weight to compare a familiarity with.",
+            "Give held-out rows, at least some of them with a positive weight.",
+        )
+    return familiarity_reference(sample, count)

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, false_discovery_control, fisher_exact, kstest, ttest_ind
 
-from protodask.evaluation.shifts import holm, mean_difference, share_at_least, shift_p_value, stability_index
+from protodask.evaluation.shifts import (
+    holm,
+    mean_difference,
+    outside_p_value,
+    share_at_least,
+    shift_p_value,
+    stability_index,
+)
 
 counts = st.lists(st.integers(0, 200), min_size=2, max_size=12)
 
@@ -97,3 +104,18 @@ def test_holm__by_hand_and_never_below_the_false_discovery_rate() -> None:
     assert holm([]) == []
     p_values = np.random.default_rng(0).uniform(size=20)
     assert (np.array(holm(p_values.tolist())) >= false_discovery_control(p_values) - 1e-12).all()
+
+
+@pytest.mark.parametrize(("before", "after", "least"), [(20, 15, 4), (50, 200, 10), (3, 5, 5)])
+def test_outside_p_value__is_the_frequency_in_draws(before: int, after: int, least: int) -> None:
+    rng = np.random.default_rng(0)
+    old, new = rng.normal(size=(20_000, before)), rng.normal(size=(20_000, after))
+    outside = (new < old.min(axis=1, keepdims=True)) | (new > old.max(axis=1, keepdims=True))
+    frequency = np.mean(outside.sum(axis=1) >= least)
+    assert outside_p_value(before, after, least / after) == pytest.approx(frequency, abs=0.01)
+
+
+def test_outside_p_value__of_many_rows_is_continued_and_of_none_is_one() -> None:
+    assert outside_p_value(1000, 10_001, 0.004) == pytest.approx(outside_p_value(1000, 10_000, 0.004), abs=0.02)
+    assert outside_p_value(1000, 50, 0.0) == 1
+    assert outside_p_value(1, 50, 0.9) == 1

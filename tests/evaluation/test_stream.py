@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -45,17 +46,18 @@ def make_rows(n_rows: int, seed: int = 0) -> Arrays:
 
 def watch(codes: bool = True) -> Watch:
     bins = (Bins(np.linspace(-1, 1, 9), by_value=False), Bins(np.array([0.0, 1.0]), by_value=True))
-    return Watch(MODEL, 1, bins, Bins(np.array([0.5, 3.0]), by_value=False), np.arange(3) if codes else None, 3)
+    return Watch(MODEL, 1, bins, Bins(np.array([0.5, 3.0]), by_value=False), np.arange(3) if codes else None)
 
 
 def assert_same(found: StreamSums, wanted: StreamSums) -> None:
-    np.testing.assert_array_equal(found.priority, wanted.priority)
+    for name in ("priority", "rows", "values", "weight"):
+        np.testing.assert_array_equal(getattr(found.sample, name), getattr(wanted.sample, name))
     for name in ("counts", "familiarity", "predicted", "labels"):
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
     np.testing.assert_allclose(found.probability, wanted.probability)
     np.testing.assert_allclose(found.figures.mean, wanted.figures.mean, atol=1e-12)
     np.testing.assert_allclose(found.figures.squares, wanted.figures.squares, atol=1e-9)
-    np.testing.assert_allclose(found.sampled, wanted.sampled)
+    np.testing.assert_array_equal(found.outside, wanted.outside)
     assert found.weight_squares == wanted.weight_squares
     assert found.summary.rows == wanted.summary.rows
 
@@ -89,9 +91,31 @@ def test_watch_stream__against_plain_numpy() -> None:
     residual = np.average(np.eye(3)[target] - p, weights=weight, axis=0)
     assert found.figures.mean[2:] == pytest.approx(residual)
     assert found.labels == pytest.approx(np.bincount(target, weights=weight))
-    median = weighted_quantiles(found.sampled[:, 0], found.sampled[:, 1], [0.5])[0]
+    median = weighted_quantiles(found.sample.values, found.sample.weight, [0.5])[0]
     order = np.argsort(evidence)
     assert median == evidence[order][np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)]
+
+
+def test_watch_stream__counts_what_is_beyond_the_range_of_other_rows() -> None:
+    rows, before = make_rows(500), make_rows(50, seed=1)
+    within = sum_stream(Block(0, 0, before), watch()).summary
+    seen = before["features"][before["weight"] > 0]
+    with thread_engine(2) as engine:
+        found = watch_stream(engine, array_source(rows, 64), replace(watch(), within=within))
+        assert not watch_stream(engine, array_source(rows, 64), watch()).outside.any()
+    beyond = (rows["features"] < seen.min(axis=0)) | (rows["features"] > seen.max(axis=0))
+    np.testing.assert_array_equal(found.outside, rows["weight"] @ beyond)
+    assert found.outside[0] > 0
+    assert found.outside[1] == 0
+
+
+def test_watch__numbers_classes_as_the_model_does_and_unknown_ones_after_them() -> None:
+    found = replace(watch(), codes=None).labelled(("c", True, "a", 1))
+    assert found.codes is not None
+    assert found.codes.tolist() == [2, 3, 0, 4]
+    assert found.unknown == (True, 1)
+    assert found.n_labels == 5
+    assert (found.labelled(None).codes, found.labelled(None).unknown) == (None, ())
 
 
 def test_lay_bins__by_quantiles_or_by_value() -> None:

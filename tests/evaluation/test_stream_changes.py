@@ -86,14 +86,14 @@ def rows_of(stream: Stream, rng: np.random.Generator, n_rows: int) -> Block:
 
 def profiled(block: Block, reference: StreamProfile | None = None) -> StreamProfile:
     if reference is None:
-        features = sample_rows(block.rows, np.ones(block.n_rows), block["features"], 10_000).features
+        features = sample_rows(block.rows, np.ones(block.n_rows), block["features"], 10_000).values
         bins = tuple(lay_bins(features[:, column]) for column in range(N_FEATURES))
         evidence = familiarity(MODEL.scores(features, [1])[0])
         rare = Bins(quantile_points(evidence, np.array(FAMILIARITY_LEVELS)), by_value=False)
     else:
         bins, rare = tuple(feature.bins for feature in reference.features), reference.familiarity
-    found = sum_stream(block, Watch(MODEL, 1, bins, rare, np.arange(2), 2))
-    return make_profile(found, "model", 1, NAMES, bins, rare, MODEL.classes, ())
+    watch = Watch(MODEL, 1, bins, rare, np.arange(2))
+    return make_profile(sum_stream(block, watch), watch, "model")
 
 
 def figures(changes: StreamChanges) -> dict[str, float]:

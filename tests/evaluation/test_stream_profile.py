@@ -41,9 +41,9 @@ def profile_of(model: PrototypeSet, arrays: dict[str, Any]) -> StreamProfile:
     with thread_engine(1) as engine:
         source = array_source(arrays)
         features, familiarity = learn_bins(engine, source, model, 1)
-        watch = Watch(model, 1, features, familiarity, np.arange(3), 3)
+        watch = Watch(model, 1, features, familiarity, np.arange(3), ("new",))
         found = watch_stream(engine, source, watch)
-    return make_profile(found, "f" * 8, 1, model.feature_names, features, familiarity, model.classes, ("new",))
+    return make_profile(found, watch, "f" * 8)
 
 
 def test_profile_record__is_read_as_it_was_written(profile: StreamProfile) -> None:
@@ -153,8 +153,8 @@ def test_calibration_error__has_about_the_standard_error_that_is_said(model: Pro
             target = (rng.random(400) < 0.5 * p[:, 1]).astype(np.int32)
             source = array_source({"features": features, "target": target})
             bins, familiarity = learn_bins(engine, source, model, 1)
-            sums = watch_stream(engine, source, Watch(model, 1, bins, familiarity, np.arange(2), 2))
-            made = make_profile(sums, "", 1, model.feature_names, bins, familiarity, model.classes, ())
+            watch = Watch(model, 1, bins, familiarity, np.arange(2))
+            made = make_profile(watch_stream(engine, source, watch), watch, "")
             assert made.outcomes is not None
             found.append(calibration_error(made.outcomes))
     spread = np.std([one.value for one in found])

@@ -10,12 +10,10 @@ from support.errors import refused
 
 from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source
+from protodask.evaluation.row_sample import MergeSamples, RowSample, sample_rows
 from protodask.explain.contributions import explain_rows
 from protodask.explain.familiarity import (
     FamiliarityReference,
-    FamiliaritySample,
-    MergeFamiliarity,
-    familiarity_sampling,
     reference,
 )
 from protodask.prototypes.candidates import priority
@@ -61,22 +59,20 @@ def test_reference__differs_by_seed_and_from_the_draw_of_candidates(model: Proto
     assert drawn[0] != candidates
 
 
-def test_familiarity_sampling__merges_as_a_monoid() -> None:
-    merge = MergeFamiliarity(5)
+def test_sample_familiarity__merges_as_a_monoid() -> None:
+    merge = MergeSamples(5)
     rng = np.random.default_rng(0)
 
-    def sample(first: int, size: int) -> FamiliaritySample:
+    def sample(first: int, size: int) -> RowSample:
         rows = np.arange(first, first + size)
-        order = np.argsort(priority(3, 0, rows))[:5]
-        return FamiliaritySample(size, priority(3, 0, rows)[order], rows[order], rng.normal(size=len(order)))
+        return sample_rows(rows, np.ones(size), rng.normal(size=size), 5, priority(3, 0, rows))
 
     one, two, three, empty = sample(0, 9), sample(9, 2), sample(11, 20), sample(31, 0)
     left, right = merge(merge(one, two), three), merge(one, merge(two, three))
     for found, expected in ((left, right), (merge(one, empty), one), (merge(empty, one), one)):
         assert found.n_rows == expected.n_rows
-        for name in ("priority", "rows", "familiarity"):
+        for name in ("priority", "rows", "values"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert familiarity_sampling(5).merge == merge
 
 
 def test_p_value__counts_what_is_no_more_familiar() -> None:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from protodask.data.format.schema import Label
 from protodask.evaluation.calibration import CalibrationCurve
+from protodask.evaluation.interval import Interval
 from protodask.explain.contributions import Explanation
 from protodask.explain.familiarity import FamiliarityReference
-from protodask.explain.report.drift import Drift
+from protodask.explain.report.drift import ALARMS, Drift, FeatureDrift, alarm
 from protodask.explain.report.statistics import Quality, WorstErrors
-from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.selection.results import SearchResult
+
+
+class ClassLine(NamedTuple):
+    """One class of a model."""
+
+    label: Label
+    in_training: float
+    """Its share."""
+    in_rows: float
+    recall: Interval | None
+    """Share of its rows that is predicted right; None where it does not occur."""
+    prototypes: int
 
 
 @dataclass(frozen=True)
@@ -35,9 +52,6 @@ class Content:
     """Of the errors."""
     search: SearchResult | None = None
     drift: Drift | None = None
-    before_name: str = ""
-    """The rows that drift is measured from."""
-    after_name: str = ""
     training_key: str | None = None
     """Fingerprint of the training dataset that was given, if one was."""
 
@@ -52,6 +66,51 @@ class Content:
         """Whether the training dataset that was given is none of those the model says it was trained on."""
         known = [fit["dataset"] for fit in self.fits if "dataset" in fit]
         return self.training_key is not None and bool(known) and self.training_key not in known
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the rows are those that the model was trained on."""
+        return self.data_key is not None and any(fit.get("dataset") == self.data_key for fit in self.fits)
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        """Those that are used."""
+        return self.model.batches[: self.n_batches]
+
+    @property
+    def n_prototypes(self) -> int:
+        return sum(batch.n_prototypes for batch in self.batches)
+
+    @property
+    def looked_at(self) -> frozenset[int]:
+        """Positions of the features that the model looks at."""
+        return frozenset(index for batch in self.batches for index in batch.looked_at.tolist())
+
+    @property
+    def drifts(self) -> list[FeatureDrift]:
+        """Features by how they changed: the most alarming first, of equally alarming ones those that are used."""
+        changed = () if self.drift is None or self.drift.changes is None else self.drift.changes.features
+        used = {self.model.feature_names[index] for index in self.looked_at}
+        lines = [FeatureDrift(change, change.name in used, alarm(change)) for change in changed]
+        return sorted(lines, key=lambda one: (-ALARMS.index(one.alarm), not one.used, -one.change.index))
+
+    @property
+    def class_lines(self) -> list[ClassLine]:
+        """What is known of each class."""
+        codes = np.concatenate([np.zeros(0, dtype=np.int64), *(batch.prototype_class for batch in self.batches)])
+        occurring = self.quality.confusion.sum(axis=1) / self.quality.weight
+        counts = np.bincount(codes, minlength=self.model.n_classes)
+        columns = self.model.marginals.tolist(), occurring.tolist(), self.quality.recall, counts.tolist()
+        return [ClassLine(*line) for line in zip(self.model.classes, *columns, strict=True)]
+
+    @property
+    def worst_calibration(self) -> float | None:
+        """Expected calibration error of the class with the largest one."""
+        return max((error for error in self.calibration.error.tolist() if error == error), default=None)
+
+    @property
+    def training_seconds(self) -> float:
+        return math.fsum(value for record in self.batch_records if (value := figure(record.get("seconds"))) is not None)
 
     @property
     def batch_records(self) -> list[Mapping[str, Any]]:

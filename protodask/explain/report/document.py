@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,11 @@ from protodask.engine import Engine, Source
 from protodask.errors import needed
 from protodask.evaluation.calibration import finish_calibration
 from protodask.evaluation.row_sample import spread
+from protodask.evaluation.stream import Bins, Watch, learn_bins, watch_stream
 from protodask.explain.contributions import explain_rows
-from protodask.explain.familiarity import FamiliarityReference
+from protodask.explain.familiarity import familiarity_reference
 from protodask.explain.report.content import Content
-from protodask.explain.report.drift import Drift, measure_drift, sample_familiarity
-from protodask.explain.report.profile import Profile, Range, no_range, profile
+from protodask.explain.report.drift import Drift, Side, measure_drift
 from protodask.explain.report.statistics import RowStatistics, assess, row_statistics
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
@@ -36,13 +35,6 @@ class Rows:
     name: str
     classes: tuple[Label, ...] | None
     """The classes of its target codes; None where it has no target."""
-
-    @property
-    def range(self) -> Range | None:
-        """Of every feature, where it is known without a pass."""
-        if not isinstance(self.source, Dataset):
-            return None
-        return Range(self.source.summary.minimum, self.source.summary.maximum)
 
 
 def make_content(
@@ -64,20 +56,11 @@ def make_content(
     """
     require_plots()
     (count,) = model.batch_counts(n_batches)
-    of_rows = training is not None and other is None
-    within = training.range if of_rows and training is not None else None
-    # Of rows in tables the range is known after a pass, so theirs comes first where they are what is compared with.
-    before = _profile(training, engine, model, None) if training is not None else None
-    if of_rows and within is None and before is not None:
-        within = Range(before.summary.minimum, before.summary.maximum)
-    found = row_statistics(engine, rows.source, model, codes, count, within or no_range(model.n_features))
-    drift = _drift(model, count, rows, found, training, before, other, engine)
-    values = sample_familiarity(model, count, found.profile)
-    chosen = spread(found.profile.sample)
-    chosen = chosen[np.argsort(values[chosen], kind="stable")]
-    reference = FamiliarityReference(
-        values[chosen], found.profile.sample.rows[chosen], found.profile.summary.rows, count
-    )
+    plain = Watch(model, count, (), Bins(np.zeros(0), by_value=False), codes)
+    found, drift = _statistics_and_drift(engine, plain, rows, training, other)
+    sample = found.stream.sample
+    chosen = spread(sample)
+    drawn = replace(sample, rows=sample.rows[chosen], values=sample.values[chosen])
     explanations = (
         explain_rows(model, found.errors.features, n_batches=n_batches, most=LISTED_PROTOTYPES)
         if len(found.errors.rows)
@@ -93,13 +76,11 @@ def make_content(
         n_batches=count,
         quality=assess(found, model.marginals),
         calibration=finish_calibration(found.calibration, model.classes),
-        reference=reference,
+        reference=familiarity_reference(drawn, count),
         errors=found.errors,
         explanations=tuple(explanations),
         search=read_search(model),
         drift=drift,
-        before_name=rows.name if training is None else training.name,
-        after_name=rows.name if other is None else other.name,
         training_key=training.source.key if training is not None and isinstance(training.source, Dataset) else None,
     )
 
@@ -110,34 +91,31 @@ def require_plots() -> None:
         import matplotlib  # noqa: F401 - asked for before any work is done
 
 
-def _profile(rows: Rows, engine: Engine, model: PrototypeSet, within: Range | None) -> Profile:
-    n_classes = 1 if rows.classes is None else len(rows.classes)
-    return profile(engine, rows.source, n_classes, within or no_range(model.n_features))
-
-
-def _drift(
-    model: PrototypeSet,
-    n_batches: int,
-    rows: Rows,
-    found: RowStatistics,
-    training: Rows | None,
-    before: Profile | None,
-    other: Rows | None,
-    engine: Engine,
-) -> Drift | None:
+def _statistics_and_drift(
+    engine: Engine, plain: Watch, rows: Rows, training: Rows | None, other: Rows | None
+) -> tuple[RowStatistics, Drift | None]:
+    """A pass over each source, and one before over that which is compared with, for the bins of its features."""
     if training is None and other is None:
-        return None
-    # The statistics count the rows in the classes of the model.
-    first, first_classes = (found.profile, model.classes) if before is None else (before, _classes(training))
-    second: Profile
-    second_classes: Sequence[Label] | None
-    if other is None:
-        second, second_classes = found.profile, model.classes
+        return row_statistics(engine, rows.source, plain), None
+    first, second = training or rows, other or rows
+    if not (first.source.layout.n_rows and second.source.layout.n_rows):
+        return row_statistics(engine, rows.source, plain), Drift(first.name, second.name)
+    features, familiarity = learn_bins(engine, first.source, plain.model, plain.n_batches)
+    watch = replace(plain, features=features, familiarity=familiarity)
+    if training is None:
+        found = row_statistics(engine, rows.source, watch)
+        before = Side(rows.name, watch, found.stream)
     else:
-        second = _profile(other, engine, model, Range(first.summary.minimum, first.summary.maximum))
-        second_classes = other.classes
-    return measure_drift(model, n_batches, first, second, first_classes, second_classes)
+        before = _seen(engine, training, watch)
+    watch = replace(watch, within=before.sums.summary)
+    after = None if other is None else _seen(engine, other, watch)
+    if training is not None:
+        found = row_statistics(engine, rows.source, watch)
+    return found, measure_drift(before, after or Side(rows.name, watch, found.stream))
 
 
-def _classes(rows: Rows | None) -> tuple[Label, ...]:
-    return () if rows is None or rows.classes is None else rows.classes
+def _seen(engine: Engine, rows: Rows, watch: Watch) -> Side:
+    own = watch.labelled(rows.classes)
+    found = Side(rows.name, own, watch_stream(engine, rows.source, own))
+    engine.forget(rows.source)
+    return found

@@ -5,23 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from protodask.explain.report.content import Content, figure, listed
 from protodask.explain.report.svg import Styles, inline_figure
-from protodask.explain.report.text import Html, number, percent
+from protodask.explain.report.text import number, percent
 
 QUANTILES = (0.05, 0.5, 0.95)
+
+
+NOTHING = Markup("")
 
 
 @dataclass(frozen=True)
 class Figures:
     """Markup of each figure; empty where there is nothing to draw."""
 
-    calibration: Html
-    familiarity: Html
-    drift: Html
-    training: Html
-    search: Html
+    calibration: Markup = NOTHING
+    familiarity: Markup = NOTHING
+    drift: Markup = NOTHING
+    training: Markup = NOTHING
+    search: Markup = NOTHING
 
 
 def figures(content: Content, styles: Styles) -> Figures:
@@ -35,7 +39,7 @@ def figures(content: Content, styles: Styles) -> Figures:
     )
 
 
-def _calibration(content: Content, styles: Styles) -> Html:
+def _calibration(content: Content, styles: Styles) -> Markup:
     from protodask.explain.plots import calibration_plot
 
     curve = content.calibration
@@ -56,7 +60,7 @@ def _calibration(content: Content, styles: Styles) -> Html:
     )
 
 
-def _familiarity(content: Content, styles: Styles) -> Html:
+def _familiarity(content: Content, styles: Styles) -> Markup:
     from protodask.explain.plots import familiarity_plot
 
     values = content.reference.familiarity
@@ -82,22 +86,22 @@ def _quantiles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str
     )
 
 
-def _drift(content: Content, styles: Styles) -> Html:
+def _drift(content: Content, styles: Styles) -> Markup:
     from protodask.explain.plots import familiarity_plot
 
-    if content.drift is None:
-        return Html("")
-    found = content.drift.familiarity
+    if content.drift is None or content.drift.changes is None:
+        return NOTHING
+    before, after = content.drift.familiarity
     return inline_figure(
-        familiarity_plot({"before": found.before, "now": found.after}),
+        familiarity_plot({"before": before, "now": after}),
         "drift-",
         "Distribution of familiarity, before and now",
-        f"Two histograms. Before: {_quantiles(found.before)} Now: {_quantiles(found.after)}",
+        f"Two histograms. Before: {_quantiles(before)} Now: {_quantiles(after)}",
         styles,
     )
 
 
-def _training(content: Content, styles: Styles) -> Html:
+def _training(content: Content, styles: Styles) -> Markup:
     from protodask.explain.plots import training_plot
 
     curves: list[list[float]] = []
@@ -108,7 +112,7 @@ def _training(content: Content, styles: Styles) -> Html:
         count = figure(record.get("iterations"))
         iterations.append(max(len(values), int(count) if count is not None and np.isfinite(count) else 0))
     if not any(curves):
-        return Html("")
+        return NOTHING
     ends = ", ".join(
         f"batch {position} from {number(curve[0])} to {number(curve[-1])}"
         for position, curve in enumerate(curves, start=1)
@@ -123,12 +127,12 @@ def _training(content: Content, styles: Styles) -> Html:
     )
 
 
-def _search(content: Content, styles: Styles) -> Html:
+def _search(content: Content, styles: Styles) -> Markup:
     from protodask.explain.plots import search_plot
 
     result = content.search
     if result is None or not result.trials:
-        return Html("")
+        return NOTHING
     chosen = result.trials[result.selected]
     return inline_figure(
         search_plot(result),

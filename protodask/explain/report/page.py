@@ -1,67 +1,103 @@
-"""The page: sections, style and script in one file that loads nothing."""
+"""The page: sections, style and script in one file that loads nothing, made by the templates beside this module."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
+import math
+from functools import cache
 from importlib import resources
-from string import Template
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from protodask._version import __version__
-from protodask.explain.report.changes import drift, training
-from protodask.explain.report.content import Content
-from protodask.explain.report.errors import errors
+from protodask.explain.report import drift, errors, inside
+from protodask.explain.report.content import Content, figure, mapped
 from protodask.explain.report.figures import Figures, figures
-from protodask.explain.report.inside import features, prototype_data, prototypes
-from protodask.explain.report.overview import overview
 from protodask.explain.report.svg import Styles
-from protodask.explain.report.text import Html, embedded_json, join, name, note, number, text
+from protodask.explain.report.text import (
+    bar,
+    cell,
+    embedded_json,
+    name,
+    number,
+    p_text,
+    percent,
+    seconds,
+    shade,
+    text,
+)
+
+SECTIONS = ("overview", "errors", "features", "prototypes", "confidence", "drift", "training")
+
+CONSTANTS = {
+    "tall_rows": 25,  # a longer table scrolls by itself, under its header
+    "most_features": 1000,
+    "most_drifts": 500,
+    "most_trials": 500,
+    "most_values": inside.MOST_VALUES,
+    "most_classes": errors.MOST_CLASSES,
+    "dense_classes": errors.DENSE_CLASSES,
+    "most_prototypes": errors.MOST_PROTOTYPES,
+    "most_matches": errors.MOST_FEATURES,
+    "strong_index": drift.STRONG_INDEX,
+    "strong_outside": drift.STRONG_OUTSIDE,
+    "alarms": drift.ALARMS,
+    "infinity": math.inf,
+}
+"""What the templates go by, most of it numbers of lines that are shown."""
+
+FILTERS = {"name": name, "figure": figure, "mapped": mapped, "whole": "{:,}".format}
+FUNCTIONS = (
+    *(bar, cell, number, p_text, percent, seconds, shade, zip),
+    *(errors.compared_features, errors.confusions, errors.likely_classes),
+    *(inside.feature_weights, inside.plain_cards, inside.strongest_prototypes),
+)
 
 
-@dataclass(frozen=True)
-class Section:
-    """A tab and its panel."""
-
-    key: str
-    title: str
-    body: str
-    badge: int = 0
-    """What the tab counts; 0 shows nothing."""
+@cache
+def environment() -> Environment:
+    """Templates in which everything is escaped that is no markup, and in which a slip of a name is an error."""
+    made = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        finalize=text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= FILTERS
+    made.globals |= CONSTANTS | {function.__name__: function for function in FUNCTIONS}
+    return made
 
 
 def render(content: Content) -> str:
     """The whole file as text. The same content gives the same file, to the last byte."""
     styles = Styles()
     drawn = figures(content, styles)
-    sections = _sections(content, drawn)
-    style = _asset("style.css") + styles.sheet
-    script = _asset("script.js")
-    has_prototypes = any(batch.n_prototypes for batch in content.model.batches[: content.n_batches])
-    data = (
-        f'<script type="application/json" id="prototypes-data">{embedded_json(prototype_data(content))}</script>'
-        if has_prototypes
-        else ""
-    )
-    return Template(_asset("page.html")).substitute(
+    style, script = _asset("style.css") + styles.sheet, _asset("script.js")
+    return _rendered(
+        "page",
+        content,
+        drawn=drawn,
+        sections=SECTIONS,
+        version=__version__,
         policy=policy(style, script),
-        version=text(__version__),
-        title=text(content.title),
-        heading=name(content.title),
-        subtitle=f"{name(content.model_name)} on {content.quality.rows:,} rows of {name(content.data_name)}",
-        style=style,
-        tabs=join(
-            f'<li><a href="#{section.key}" id="tab-{section.key}">{section.title}{_badge(section)}</a></li>'
-            for section in sections
-        ),
-        panels=join(
-            f'<section class="panel" id="{section.key}" aria-labelledby="tab-{section.key}">'
-            f"<h2>{section.title}</h2>{section.body}</section>"
-            for section in sections
-        ),
-        data=data,
-        script=script,
+        style=Markup(style),
+        script=Markup(script),
+        data=embedded_json(inside.prototype_data(content)),
     )
+
+
+def render_section(section: str, content: Content, **limits: int) -> str:
+    """One section by itself, without figures; `limits` in place of some of `CONSTANTS`."""
+    return _rendered(section, content, drawn=Figures(), **limits)
+
+
+def _rendered(template: str, content: Content, **values: Any) -> str:
+    return environment().get_template(f"{template}.html").render(content=content, **values)
 
 
 def policy(style: str, script: str) -> str:
@@ -78,44 +114,3 @@ def _digest(content: str) -> str:
 
 def _asset(file_name: str) -> str:
     return resources.files(__package__).joinpath(file_name).read_text(encoding="utf-8")
-
-
-def _badge(section: Section) -> str:
-    return f'<span class="badge">{section.badge:,}</span>' if section.badge else ""
-
-
-def _sections(content: Content, drawn: Figures) -> list[Section]:
-    alarming = 0 if content.drift is None else content.drift.alarming
-    return [
-        Section("overview", "Overview", overview(content)),
-        Section("errors", "Errors", errors(content)),
-        Section("features", "Features", features(content)),
-        Section("prototypes", "Prototypes", prototypes(content)),
-        Section("confidence", "Confidence", _confidence(content, drawn)),
-        Section("drift", "Drift", drift(content, drawn.drift), alarming),
-        Section("training", "Training", training(content, drawn.training, drawn.search)),
-    ]
-
-
-def _confidence(content: Content, drawn: Figures) -> Html:
-    error = content.calibration.error
-    known = [value for value in error.tolist() if value == value]
-    worst = f"at most {number(max(known), 2)} in any class" if known else "not known"
-    return join(
-        [
-            "<h3>Calibration</h3>",
-            note(
-                "Of the rows that get a class with a probability near p, the share that is of that class should be p: "
-                "on the diagonal. The band holds 95 per cent for each point by itself. The expected calibration error, "
-                f"the mean distance from the diagonal, is {worst}."
-            ),
-            drawn.calibration,
-            "<h3>Familiarity</h3>",
-            note(
-                "The evidence the model has for a row, the sum of weight times similarity over all prototypes. Near 0 "
-                "it has never seen such a row, and falls back to the class shares of the training data. Shown for a "
-                f"sample of {len(content.reference.familiarity):,} rows that is drawn by row number."
-            ),
-            drawn.familiarity,
-        ]
-    )

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
-from protodask.errors import InputError
 from protodask.evaluation.auc_interval import area_interval
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations
-from protodask.evaluation.metrics import CONFIDENCE, EvaluationPartial, evaluation_partial, merge_evaluations
-from protodask.evaluation.outcomes import PROBABILITY, OutcomeSums, read_outcomes
+from protodask.evaluation.given_rows import check_rows, check_weight
+from protodask.evaluation.interval import CONFIDENCE, UNKNOWN, Interval
+from protodask.evaluation.metrics import EvaluationPartial, evaluation_partial, merge_evaluations
+from protodask.evaluation.outcomes import OutcomeSums
 from protodask.evaluation.roc import curve_bytes, finish_areas
 from protodask.evaluation.row_moments import (
-    Estimate,
     Moments,
     effective_rows,
     mean_interval,
@@ -29,10 +28,7 @@ from protodask.evaluation.row_moments import (
     moments,
     share_interval,
 )
-from protodask.evaluation.row_sample import sample_size
-from protodask.explain.report.profile import Profile, Range, merge_profiles, profile_block
-from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.scoring import predict_features
+from protodask.evaluation.stream import StreamSums, Watch, merge_streams, see_rows, sum_seen
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -61,40 +57,29 @@ class RowStatistics:
     moments: Moments
     calibration: CalibrationSums
     errors: WorstErrors
-    profile: Profile
+    stream: StreamSums
 
     @property
     def sums(self) -> OutcomeSums:
         return self.evaluation.sums
 
 
-def rows_statistics(
-    block: Block, model: PrototypeSet, codes: Integers, n_batches: int, roc_auc: bool, within: Range, most: int
-) -> RowStatistics:
-    """The statistics of a block; `codes` are the model's classes of the targets', `most` the rows of the sample."""
-    features = block[FEATURES.name]
-    ((probability, _),) = predict_features(features, model, [n_batches])
-    arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
-    coded = arrays | {TARGET.name: codes[block[TARGET.name]]}
-    outcomes = read_outcomes(Block(block.number, block.start, coded | {PROBABILITY: probability}))
-    weights = row_weights(block)
-    kept = np.arange(block.n_rows) if weights is None else np.flatnonzero(weights > 0)
-    own = outcomes.probability[np.arange(len(kept)), outcomes.target].astype(np.float64)
+def rows_statistics(block: Block, watch: Watch, roc_auc: bool) -> RowStatistics:
+    """The statistics of a block of rows whose classes the model knows."""
+    seen = see_rows(block, watch)
+    outcomes = seen.outcomes
+    own = outcomes.probability[np.arange(len(seen.rows)), outcomes.target].astype(np.float64)
     square = np.square(outcomes.probability).sum(axis=1) + 1 - 2 * own
     with np.errstate(divide="ignore"):
         figures = np.column_stack([-np.log(own), square])
     wrong = np.flatnonzero(outcomes.probability.argmax(axis=1) != outcomes.target)
-    worst = wrong[_lowest(own[wrong], kept[wrong], WORST_ERRORS)]
+    worst = wrong[_lowest(own[wrong], seen.rows[wrong], WORST_ERRORS)]
     return RowStatistics(
         evaluation_partial(outcomes, roc_auc),
         moments(figures, outcomes.weight),
         calibration_sums(outcomes, CALIBRATION_BINS),
-        WorstErrors(
-            own[worst], block.start + kept[worst], outcomes.target[worst].astype(np.int64), features[kept[worst]]
-        ),
-        profile_block(
-            Block(block.number, block.start, coded | {FEATURES.name: features}), model.n_classes, within, most
-        ),
+        WorstErrors(own[worst], seen.rows[worst], outcomes.target[worst].astype(np.int64), seen.features[worst]),
+        sum_seen(seen, watch),
     )
 
 
@@ -117,36 +102,27 @@ def _merge_errors(left: WorstErrors, right: WorstErrors) -> WorstErrors:
     )
 
 
-@dataclass(frozen=True)
-class MergeStatistics:
-    """Statistics of the rows of both, with samples of up to `most` rows."""
-
-    most: int
-
-    def __call__(self, left: RowStatistics, right: RowStatistics) -> RowStatistics:
-        return RowStatistics(
-            merge_evaluations(left.evaluation, right.evaluation),
-            merge_moments(left.moments, right.moments),
-            merge_calibrations(left.calibration, right.calibration),
-            _merge_errors(left.errors, right.errors),
-            merge_profiles(self.most, left.profile, right.profile),
-        )
-
-
-def row_statistics(
-    engine: Engine, source: Source, model: PrototypeSet, codes: Integers, n_batches: int, within: Range
-) -> RowStatistics:
-    """One pass of the model over a source of features and targets. The ROC AUC is left out where it may not fit."""
-    most = sample_size(model.n_features)
-    roc_auc = curve_bytes(source.layout.n_rows, model.n_classes) <= engine.scheduler.memory_bytes
-    reduction: Reduction[RowStatistics, RowStatistics] = Reduction(rows_statistics, MergeStatistics(most), identity)
-    found = engine.reduce(
-        source, reduction, engine.share(model), codes, n_batches, roc_auc, within, most, label="statistics"
+def merge_statistics(left: RowStatistics, right: RowStatistics) -> RowStatistics:
+    """The statistics of the rows of both."""
+    return RowStatistics(
+        merge_evaluations(left.evaluation, right.evaluation),
+        merge_moments(left.moments, right.moments),
+        merge_calibrations(left.calibration, right.calibration),
+        _merge_errors(left.errors, right.errors),
+        merge_streams(left.stream, right.stream),
     )
+
+
+STATISTICS: Reduction[RowStatistics, RowStatistics] = Reduction(rows_statistics, merge_statistics, identity)
+
+
+def row_statistics(engine: Engine, source: Source, watch: Watch) -> RowStatistics:
+    """One pass of the model over a source of features and targets. The ROC AUC is left out where it may not fit."""
+    roc_auc = curve_bytes(source.layout.n_rows, watch.model.n_classes) <= engine.scheduler.memory_bytes
+    found = engine.reduce(check_rows(source), STATISTICS, engine.share(watch), roc_auc, label="statistics")
     engine.forget(source)
-    if found.sums.weight > 0 and math.isfinite(found.sums.weight):
-        return found
-    raise InputError("no-rows", "No row has a positive weight.", "Report on rows of positive weight.")
+    check_weight(found.sums.weight)
+    return found
 
 
 @dataclass(frozen=True)
@@ -154,11 +130,23 @@ class Metric:
     """A figure of quality, and what predicting the class shares of the training data would have."""
 
     name: str
-    estimate: Estimate
+    estimate: Interval
     baseline: float | None
     higher_is_better: bool
     method: str
     """Where the interval comes from, or why there is none."""
+
+    @property
+    def title(self) -> str:
+        return self.name[0].upper() + self.name[1:]
+
+    @property
+    def is_share(self) -> bool:
+        return self.name.endswith("accuracy")
+
+    @property
+    def has_interval(self) -> bool:
+        return not math.isnan(self.estimate.low)
 
 
 @dataclass(frozen=True)
@@ -168,11 +156,18 @@ class Quality:
     metrics: tuple[Metric, ...]
     confusion: Floats
     """Weight by true class and predicted class (K, K)."""
-    recall: tuple[Estimate | None, ...]
+    recall: tuple[Interval | None, ...]
     """Share of each class that is predicted right; None for classes that do not occur."""
     rows: int
     weight: float
     effective_rows: float
+
+    @property
+    def confusion_shares(self) -> Floats:
+        """The confusion as shares of the true class (K, K), 0 where it does not occur."""
+        totals = self.confusion.sum(axis=1, keepdims=True)
+        shares: Floats = np.divide(self.confusion, totals, out=np.zeros_like(self.confusion), where=totals > 0)
+        return shares
 
     @property
     def weighted(self) -> bool:
@@ -228,13 +223,13 @@ def _area(found: RowStatistics) -> Metric:
     classes, curves = found.sums.classes, found.evaluation.curves
     if curves is None:
         reason = "left out: keeping every score needs more memory than the limit allows"
-        return Metric(name, Estimate(math.nan), None, True, reason)
+        return Metric(name, UNKNOWN, None, True, reason)
     areas = finish_areas(curves, classes)
     if math.isnan(areas.macro):
-        return Metric(name, Estimate(math.nan), None, True, "not defined: the rows are all of one class")
+        return Metric(name, UNKNOWN, None, True, "not defined: the rows are all of one class")
     if len(classes.rows) > 2:
         method = "mean over classes against the rest; no interval, as the classes share their rows"
-        return Metric(name, Estimate(areas.macro), 0.5, True, method)
+        return Metric(name, Interval(areas.macro, math.nan, math.nan), 0.5, True, method)
     ends = area_interval(areas.macro, areas.spread, classes, areas.error_bound, CONFIDENCE)
     method = "interval of DeLong" if areas.spread is not None else "a bound on the deviation"
-    return Metric(name, Estimate(areas.macro, ends.low, ends.high), 0.5, True, method)
+    return Metric(name, ends, 0.5, True, method)

@@ -8,8 +8,10 @@ import warnings
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from markupsafe import Markup
+
 from protodask.explain import palette
-from protodask.explain.report.text import Html, text
+from protodask.explain.report.text import text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +56,7 @@ class Styles:
         return "".join(f".{name}{{{declarations}}}" for declarations, name in self._classes.items())
 
 
-def inline_figure(figure: Figure, prefix: str, title: str, alternative: str, styles: Styles) -> Html:
+def inline_figure(figure: Figure, prefix: str, title: str, alternative: str, styles: Styles) -> Markup:
     """A figure as SVG with a text alternative; `prefix` makes its ids differ from those of other figures."""
     root = ElementTree.fromstring(_svg(figure))
     for parent in list(root.iter()):
@@ -65,7 +67,7 @@ def inline_figure(figure: Figure, prefix: str, title: str, alternative: str, sty
         _rewrite(element, prefix, styles)
     width, height = (float(part) for part in root.get("viewBox", "0 0 1 1").split()[2:])
     inner = "".join(_markup(child) for child in root)
-    return Html(
+    return Markup(
         f'<figure class="plot"><figcaption>{title}</figcaption>'
         f'<svg class="figure" role="img" aria-label="{text(alternative)}" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}">{inner}</svg></figure>'

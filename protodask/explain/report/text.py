@@ -1,45 +1,33 @@
-"""Text and numbers as parts of a page: everything that comes from data is escaped here."""
+"""Text and numbers as parts of a page: what is no `Markup` is escaped, here and in the templates."""
 
 from __future__ import annotations
 
-import html
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NewType
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup, escape
 
 from protodask.explain.visible import visible
-
-Html = NewType("Html", str)
-"""Text that is markup. What comes from data becomes it through `text` only."""
 
 BREAKS = re.compile(r"(?<=[_/=.])(?=\w)")
 WORD_END = "<wbr>"
 """Long names may be broken after these, rather than anywhere."""
 
-TALL_ROWS = 25
-"""A longer table scrolls by itself, under its header."""
-
 STEPS = 10
 """Shades of a heat map."""
 
 
-def text(value: object) -> Html:
-    """Text, escaped."""
-    return Html(html.escape(visible(value), quote=True))
+def text(value: object) -> Markup:
+    """Text, escaped; markup stays what it is."""
+    return value if isinstance(value, Markup) else escape(visible(value))
 
 
-def name(value: object) -> Html:
+def name(value: object) -> Markup:
     """The name of something in the data: kept apart from the direction of the writing around it."""
-    return Html(f'<bdi class="name">{BREAKS.sub(WORD_END, text(value))}</bdi>')
-
-
-def join(parts: Iterable[str]) -> Html:
-    """Markup after markup."""
-    return Html("".join(parts))
+    return Markup(f'<bdi class="name">{BREAKS.sub(WORD_END, text(value))}</bdi>')
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -77,10 +65,10 @@ def seconds(value: float) -> str:
     return f"{value / 60:.3g} min" if value < 7200 else f"{value / 3600:.3g} h"
 
 
-def bar(share: float, kind: str = "") -> Html:
+def bar(share: float, kind: str = "") -> Markup:
     """A bar of so much of its width, for the eye only."""
     width = 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
-    return Html(
+    return Markup(
         f'<svg class="bar {kind}" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
         f'<rect class="rail" width="100" height="1"/><rect class="fill" width="{width:.4g}" height="1"/></svg>'
     )
@@ -91,57 +79,17 @@ def shade(share: float) -> str:
     return f"heat{round(STEPS * min(max(share, 0.0), 1.0))}"
 
 
-def cell(content: str, sort: float | str | None = None, kind: str = "") -> Html:
+def cell(content: object, sort: float | None = None, kind: str = "") -> Markup:
     """A table cell; `sort` is what its column is sorted by, if not its text."""
-    key = "" if sort is None else f' data-sort="{text(sort if isinstance(sort, str) else f"{sort:.9g}")}"'
+    key = "" if sort is None else f' data-sort="{sort if math.isfinite(sort) else math.copysign(1e308, sort):.9g}"'
     shown = f' class="{kind}"' if kind else ""
-    return Html(f"<td{shown}{key}>{content}</td>")
+    return Markup(f"<td{shown}{key}>{text(content)}</td>")
 
 
-def table(
-    caption: str, header: Sequence[str], rows: Sequence[str], *, sortable: bool = False, numeric: Sequence[int] = ()
-) -> Html:
-    """A table of finished rows; with `sortable`, the page's script makes buttons of its headers."""
-    right = set(numeric)
-    heads = join(
-        f'<th scope="col"{" class=num" if position in right else ""}>{label}</th>'
-        for position, label in enumerate(header)
-    )
-    kind = ' class="sortable"' if sortable else ""
-    tall = " tall" if len(rows) > TALL_ROWS else ""
-    return Html(
-        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="{text(caption)}"><table{kind}>'
-        f'<caption class="hidden">{text(caption)}</caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{join(rows)}</tbody></table></div>"
-    )
-
-
-def row(cells: Iterable[str], kind: str = "") -> Html:
-    """A table row."""
-    return Html(f"<tr{f' class={kind}' if kind else ''}>{join(cells)}</tr>")
-
-
-def pairs(entries: Iterable[tuple[str, str]]) -> Html:
-    """Names and values; the values are markup."""
-    return Html(
-        f"<dl class=pairs>{join(f'<div><dt>{text(key)}</dt><dd>{value}</dd></div>' for key, value in entries)}</dl>"
-    )
-
-
-def note(content: str, kind: str = "note") -> Html:
-    """A remark."""
-    return Html(f'<p class="{kind}">{content}</p>')
-
-
-def empty(content: str) -> Html:
-    """What stands where there is nothing to show."""
-    return Html(f'<div class="empty"><p>{content}</p></div>')
-
-
-def embedded_json(value: Any) -> str:
+def embedded_json(value: Any) -> Markup:
     """JSON that may stand inside a script element: no `<`, `>` or `&` occurs in it."""
     plain = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def short_numbers(values: np.ndarray[Any, Any]) -> list[Any]:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from protodask.data import Label
 from protodask.data.places.storage import check_file_free
 from protodask.engine import Engine
 from protodask.errors import InputError
@@ -38,13 +33,10 @@ def monitor_rows(step: MonitorStep, engine: Engine) -> RowsMonitored:
         features, familiarity = learn_bins(engine, source, model, count)
     else:
         features, familiarity = tuple(feature.bins for feature in before.features), before.familiarity
-    codes, unknown = (None, None) if classes is None else _codes(model, classes)
-    watch = Watch(model, count, features, familiarity, codes, model.n_classes + len(unknown or ()))
+    watch = Watch(model, count, features, familiarity).labelled(classes)
     found = watch_stream(engine, source, watch)
     engine.forget(source)
-    profile = make_profile(
-        found, fingerprint, count, model.feature_names, features, familiarity, model.classes, unknown
-    )
+    profile = make_profile(found, watch, fingerprint)
     changes = None if before is None else compare_profiles(before, profile, step.significance)
     result = RowsMonitored(step.out, step.model, step.data, step.reference, profile, before, changes)
     write_json(step.out, result.file_content(), step.overwrite)
@@ -69,14 +61,3 @@ def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fing
         raise InputError("columns-differ", f"{what} with other features.", "Make it again with this model.")
     if before.classes != model.classes:
         raise InputError("columns-differ", f"{what} of other classes.", "Make it again with this model.")
-
-
-def _codes(
-    model: PrototypeSet, classes: Sequence[Label]
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], tuple[Label, ...]]:
-    """The number of each class of the rows, and those that the model does not know, which come last."""
-    place = {(type(label), label): number for number, label in enumerate(model.classes)}
-    unknown = tuple(label for label in classes if (type(label), label) not in place)
-    for label in unknown:
-        place[type(label), label] = len(place)
-    return np.array([place[type(label), label] for label in classes], dtype=np.int64), unknown

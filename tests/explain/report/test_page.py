@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -18,8 +18,8 @@ from protodask.engine import array_source, thread_engine
 from protodask.explain.report import Content, Rows, make_content, render
 from protodask.explain.report import page as page_module
 from protodask.explain.report.figures import Figures
-from protodask.explain.report.inside import features, prototype_data, prototypes, strongest_prototypes
-from protodask.explain.report.text import Html
+from protodask.explain.report.inside import prototype_data, strongest_prototypes
+from protodask.explain.report.page import render_section
 from protodask.explain.visible import visible
 from protodask.prototypes.model import PrototypeSet, familiarity
 from protodask.selection.results import SearchResult, Trial
@@ -67,8 +67,7 @@ class Page(HTMLParser):
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes a second or so, and some tests do not look at figures."""
-    nothing = Figures(*(Html("") for _ in fields(Figures)))
-    monkeypatch.setattr(page_module, "figures", lambda content, styles: nothing)
+    monkeypatch.setattr(page_module, "figures", lambda content, styles: Figures())
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +93,13 @@ def test_render__shows_hostile_names_as_text(page: str, hostile_model: Prototype
     assert [tag for tag, _ in found.elements].count("script") == 2
     assert [tag for tag, _ in found.elements].count("style") == 1
     assert not [tag for tag, _ in found.elements if tag in ("img", "iframe", "object", "link", "base", "b")]
+
+
+def test_render__shows_the_class_of_a_batch_as_text(make_model: MakeModel, content_of: MakeContent) -> None:
+    model = make_model(0, prototypes=(1,), classes=("<b>one</b>", "<script>", "</table>"))
+    found = Page(render_section("features", content_of(model)))
+    assert f"Batch 1, {model.label_of(model.batches[0])}" in found.text
+    assert {tag for tag, _ in found.elements}.isdisjoint({"b", "script"})
 
 
 def test_render__loads_nothing_and_has_no_inline_code_or_style(page: str) -> None:
@@ -230,12 +236,14 @@ def test_make_content__counts_used_features_and_names_the_rows_of_its_sample(
 def test_strongest_prototypes__fit_the_page(make_model: MakeModel, content_of: MakeContent) -> None:
     model = make_model(0, prototypes=(50, 60))
     width = model.batches[0].n_features + 4
-    kept = strongest_prototypes(model, 2, 20 * width)
+    kept = strongest_prototypes(model.batches, 20 * width)
     assert sum(map(len, kept)) == 20
     weights = np.concatenate([batch.prototype_weight for batch in model.batches])
     chosen = np.concatenate([batch.prototype_weight[kept[k]] for k, batch in enumerate(model.batches)])
     np.testing.assert_array_equal(np.sort(chosen), np.sort(weights)[-20:])
-    assert "room for the 20 of largest weight" in prototypes(content_of(model), 20 * width)
+    assert "room for the 20 of largest weight" in render_section(
+        "prototypes", content_of(model), most_values=20 * width
+    )
 
 
 def test_render__draws_figures_of_a_model_without_batches(make_model: MakeModel, content_of: MakeContent) -> None:
@@ -270,32 +278,32 @@ def test_render__says_so_where_other_data_is_called_the_training_data(
 def test_report__lists_both_forms_and_shows_each_value_once(content_of: MakeContent) -> None:
     model = looking_at_scores(models.make_model(1, n_active=4))
     content = content_of(model)
-    assert "x0 (normal score)" in features(content)
-    assert "The model looks at every feature" in features(content)
+    assert "x0 (normal score)" in render_section("features", content)
+    assert "The model looks at every feature" in render_section("features", content)
     batch, shown = model.batches[0], prototype_data(content)["batches"][0]
     assert shown["features"] == [0, 1, 2, 3]
     assert shown["weights"][0] == pytest.approx(batch.feature_weight[:2].max(), rel=1e-3)
     assert len(shown["values"][0]) == 4
-    assert prototypes(content).count("x0") == sum(batch.n_prototypes for batch in model.batches)
+    assert render_section("prototypes", content).count("x0") == sum(batch.n_prototypes for batch in model.batches)
 
 
 def test_report__lists_differences_by_themselves(content_of: MakeContent) -> None:
     model = looking_at_differences(models.make_model(1, n_active=4), [(0, 1, 0.5), (0, 3, -2.0)])
     content, batch = content_of(model), model.batches[-1]
-    assert "x0 - 0.5 x1" in features(content)
+    assert "x0 - 0.5 x1" in render_section("features", content)
     data = prototype_data(content)
     assert data["features"] == ["x0", "x1", "x2", "x3", "x0 - 0.5 x1", "x0 + 2 x3"]
     shown = data["batches"][-1]
     assert shown["features"] == [0, 1, 2, 3, 4, 5]
     np.testing.assert_allclose(shown["values"], batch.prototypes, rtol=1e-3)
-    assert prototypes(content).count("x0 + 2 x3") == batch.n_prototypes
+    assert render_section("prototypes", content).count("x0 + 2 x3") == batch.n_prototypes
 
 
 def test_report__tells_features_apart_that_are_called_alike(content_of: MakeContent) -> None:
     names = ("x", "x (normal score)", "x - 0.5 y", "y")
     model = looking_at_scores(models.make_model(1, n_active=4, feature_names=names))
     model = looking_at_differences(model, [(0, 3, 0.5)])
-    listed = features(content_of(model))
+    listed = render_section("features", content_of(model))
     for label, times in (("x", 1), ("x (normal score)", 2), ("x - 0.5 y", 2), ("y", 1)):
         assert listed.count(f'data-sort="{label}"') == times
     assert prototype_data(content_of(model))["batches"][-1]["features"] == [0, 1, 2, 3, 4]
