@@ -1,22 +1,46 @@
-"""Those rows of a dataset that are chosen, as a source."""
+"""Those rows of a dataset that are chosen, as a source, and as a dataset of their own."""
 
 from __future__ import annotations
 
 import bisect
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.arrays.keyed import Draws, keyed_draws
 from protodask.data.format.dataset import Dataset
-from protodask.engine import Arrays, Block, Layout
+from protodask.data.format.schema import INCLUSION
+from protodask.data.format.writer import write_dataset
+from protodask.engine import Arrays, Block, Engine, Layout, choose_block_rows
+
+Floats = NDArray[np.float64]
+
+SLAB_ROWS = 2**16
+"""Rows drawn together: what is needed to draw is a few times eight bytes a row, and a block may have millions."""
 
 
 class Choice(Protocol):
     """Says of each row of a block (n,) whether it is chosen; small to pickle."""
 
     def __call__(self, block: Block) -> NDArray[np.bool_]: ...
+
+    def inclusion(self, block: Block) -> Floats | None:
+        """The probability that each row of a block of chosen ones had (n,); None where none is to be stored."""
+
+
+def uniform_draws(key: Draws, numbers: NDArray[np.integer[Any]]) -> Floats:
+    """Draws of a stream, uniform from 0 to below 1; of 53 bits, so that they are exact."""
+    return (keyed_draws(key, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def slabs(n_rows: int) -> Iterator[slice]:
+    """The parts in which rows are drawn."""
+    for first in range(0, n_rows, SLAB_ROWS):
+        yield slice(first, min(first + SLAB_ROWS, n_rows))
 
 
 @dataclass(frozen=True)
@@ -39,7 +63,7 @@ class ChosenRows:
 
     @property
     def array_names(self) -> tuple[str, ...]:
-        return self.dataset.array_names
+        return tuple(self.rows(0, 0))
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
@@ -63,4 +87,42 @@ class ChosenRows:
                     arrays[name][row - start : until - start] = values[chosen]
                 row = until
             number += 1
-        return arrays
+        inclusion = self.choice.inclusion(Block(0, start, arrays))
+        return arrays if inclusion is None else {**arrays, INCLUSION.name: inclusion}
+
+
+def choose_rows(
+    dataset: Dataset, choice: Choice, counts: NDArray[np.int64], row_bytes: int | None = None
+) -> ChosenRows:
+    """The chosen rows of a dataset, so many of each block."""
+    edges = (0, *np.cumsum(counts).tolist())
+    block_rows = choose_block_rows(edges[-1], row_bytes or dataset.metadata.row_bytes)
+    return ChosenRows(dataset, choice, edges, Layout(edges[-1], block_rows))
+
+
+def write_chosen(
+    chosen: ChosenRows,
+    out: str | os.PathLike[str],
+    note: str,
+    engine: Engine,
+    overwrite: bool,
+    inclusion_name: str | None = None,
+) -> Dataset:
+    """Write chosen rows as a dataset like the one they are of, with a note of how they were chosen."""
+    known = chosen.dataset.metadata
+    return write_dataset(
+        chosen,
+        out,
+        classes=known.classes,
+        columns=known.columns,
+        target_name=known.target_name,
+        weight_name=known.weight_name,
+        inclusion_name=inclusion_name or known.inclusion_name,
+        group_name=known.group_name,
+        dropped=known.dropped,
+        engine=engine,
+        dtype=known.dtype,
+        block_rows=chosen.layout.block_rows,
+        overwrite=overwrite,
+        notes=(*known.notes, note),
+    )

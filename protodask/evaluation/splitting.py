@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.keyed import keyed_draws, stream_key
+from protodask.data.arrays.keyed import stream_key
 from protodask.data.arrays.rows import BlockNumbers
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import GROUP
-from protodask.data.format.writer import write_dataset
 from protodask.data.places.storage import check_free, check_outside, is_taken, locate, sweep
-from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, choose_block_rows, identity, open_engine
+from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
 from protodask.errors import InputError, ProtodaskError
-from protodask.evaluation.chosen_rows import ChosenRows
-from protodask.evaluation.subsampling import SLAB_ROWS, checked_seed
+from protodask.evaluation.chosen_rows import ChosenRows, choose_rows, slabs, uniform_draws, write_chosen
+from protodask.evaluation.subsampling import checked_seed
 
 Integers = NDArray[np.int64]
 
@@ -48,12 +47,12 @@ class Part:
         """The same, of the numbers of the rows or the codes of their groups."""
         key = stream_key(self.seed, _GROUPS if self.by_group else _ROWS)
         found = np.empty(len(numbers), dtype=np.bool_)
-        for first in range(0, len(numbers), SLAB_ROWS):
-            part = slice(first, first + SLAB_ROWS)
-            # 53 bits, so that the draw is exact, and below 1.
-            draw = (keyed_draws(key, numbers[part]) >> np.uint64(11)) * 2.0**-53
-            found[part] = (draw < self.share) == self.held_out
+        for part in slabs(len(numbers)):
+            found[part] = (uniform_draws(key, numbers[part]) < self.share) == self.held_out
         return found
+
+    def inclusion(self, block: Block) -> None:
+        """Rows stand for themselves, or for what they stood for before."""
 
 
 def check_split(share: object, seed: object, out: str, held_out: str) -> None:
@@ -138,37 +137,19 @@ class _Writing:
 
     def prepared(self, part: Part, counts: Integers, where: str) -> _Prepared:
         """A part, with so many rows of each block; a place that is taken by something else is refused."""
-        edges = (0, *np.cumsum(counts).tolist())
-        layout = Layout(edges[-1], choose_block_rows(edges[-1], self.dataset.metadata.row_bytes))
-        note = _note(self.dataset, part)
-        found = _same(where, note, edges[-1], self.dataset)
+        chosen, note = choose_rows(self.dataset, part, counts), _note(self.dataset, part)
+        found = _same(where, note, chosen.layout.n_rows, self.dataset)
         if found is None:
             check_free(where, self.overwrite)
         else:
             sweep(where)  # who wrote it may have been killed just after
-        return _Prepared(where, ChosenRows(self.dataset, part, edges, layout), note, found)
+        return _Prepared(where, chosen, note, found)
 
     def write(self, part: _Prepared) -> Dataset:
         """Put a part in its place, unless it is there."""
         if part.found is not None:
             return part.found
-        known = self.dataset.metadata
-        return write_dataset(
-            part.source,
-            part.where,
-            classes=known.classes,
-            columns=known.columns,
-            target_name=known.target_name,
-            weight_name=known.weight_name,
-            inclusion_name=known.inclusion_name,
-            group_name=known.group_name,
-            dropped=known.dropped,
-            engine=self.engine,
-            dtype=known.dtype,
-            block_rows=part.source.layout.block_rows,
-            overwrite=self.overwrite,
-            notes=(*known.notes, part.note),
-        )
+        return write_chosen(part.source, part.where, part.note, self.engine, self.overwrite)
 
 
 def _same(where: str, note: str, rows: int, dataset: Dataset) -> Dataset | None:

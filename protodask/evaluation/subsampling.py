@@ -14,25 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.arrays.keyed import keyed_draws, stream_key
+from protodask.data.arrays.keyed import stream_key
 from protodask.data.arrays.rows import BlockNumbers
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import INCLUSION, row_weights
-from protodask.data.format.writer import write_dataset
 from protodask.data.places.storage import check_free, check_outside, locate
-from protodask.engine import (
-    Arrays,
-    Block,
-    Engine,
-    EngineLike,
-    Layout,
-    Reduction,
-    choose_block_rows,
-    identity,
-    open_engine,
-)
+from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
 from protodask.errors import InputError, some
-from protodask.evaluation.chosen_rows import ChosenRows
+from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.strata import Strata, of_classes, of_values
 
 Floats = NDArray[np.float64]
@@ -42,9 +31,6 @@ Rates = Mapping[Any, float] | Sequence[float] | NDArray[np.floating]
 
 _STREAM = 0x73756273
 """What tells the draws here from others of the same seed."""
-
-SLAB_ROWS = 2**16
-"""Rows drawn together: what is needed to draw is a few times eight bytes a row, and a block may have millions."""
 
 
 def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
@@ -128,19 +114,13 @@ def checked_seed(seed: object) -> int:
     return int(seed)
 
 
-def class_rates(
-    dataset: Dataset, rates: Rates | None = None, budget: float | None = None, engine: EngineLike = None
+def stratum_rates(
+    dataset: Dataset, strata: Strata, rates: Rates | None, budget: float | None, engine: EngineLike = None
 ) -> Floats:
-    """The inclusion probability of each class (K,), from rates by label or class, or from a budget of rows.
+    """The inclusion probability of each part of a dataset, from rates by label or class, or from a budget of rows.
 
-    Rows are counted in a pass over the data only for a budget where some rows have the weight 0.
+    Rows are counted in a pass over the data only for a budget, of values or where some rows have the weight 0.
     """
-    return _stratum_rates(dataset, of_classes(dataset), rates, budget, engine)
-
-
-def _stratum_rates(
-    dataset: Dataset, strata: Strata, rates: Rates | None, budget: float | None, engine: EngineLike
-) -> Floats:
     check_rates(rates, budget)
     if budget is not None:
         if strata.column is not None and strata.column.kind == "numeric":
@@ -195,11 +175,6 @@ class Draw:
     seed: int
     counted: KeptCounts
 
-    @property
-    def edges(self) -> tuple[int, ...]:
-        """Rows that are kept before each block of the dataset, and in all of them."""
-        return (0, *np.cumsum(self.counted.by_block).tolist())
-
 
 def subsample(
     dataset: Dataset,
@@ -249,33 +224,15 @@ def drawn(
     named = rates if isinstance(rates, Mapping) else ()
     strata = of_classes(dataset) if by is None else of_values(dataset, by, named)
     with open_engine(engine) as opened:
-        chosen = _stratum_rates(dataset, strata, rates, budget, opened)
+        chosen = stratum_rates(dataset, strata, rates, budget, opened)
         counted = _count(dataset, strata, chosen, seed, opened)
         _require_strata(counted, chosen, strata)
         draw = Draw(dataset, strata, chosen, seed, counted)
-        return _write(draw, where, opened, overwrite), draw
-
-
-def _write(draw: Draw, out: str, engine: Engine, overwrite: bool) -> Dataset:
-    dataset, known, edges = draw.dataset, draw.dataset.metadata, draw.edges
-    row_bytes = known.row_bytes + (0 if dataset.has_inclusion else INCLUSION_BYTES)
-    layout = Layout(edges[-1], choose_block_rows(edges[-1], row_bytes))
-    return write_dataset(
-        KeptRows(dataset, draw.strata, tuple(draw.rates.tolist()), draw.seed, edges, layout),
-        out,
-        classes=known.classes,
-        columns=known.columns,
-        target_name=known.target_name,
-        weight_name=known.weight_name,
-        inclusion_name=known.inclusion_name or _free_name(dataset),
-        group_name=known.group_name,
-        dropped=known.dropped,
-        engine=engine,
-        dtype=known.dtype,
-        block_rows=layout.block_rows,
-        overwrite=overwrite,
-        notes=(*known.notes, _note(draw)),
-    )
+        row_bytes = dataset.metadata.row_bytes + (0 if dataset.has_inclusion else INCLUSION_BYTES)
+        choice = RateDraw(strata, tuple(chosen.tolist()), seed)
+        kept = choose_rows(dataset, choice, counted.by_block, row_bytes)
+        name = dataset.metadata.inclusion_name or _free_name(dataset)
+        return write_chosen(kept, where, _note(draw), opened, overwrite, name), draw
 
 
 INCLUSION_BYTES = 8
@@ -312,43 +269,11 @@ class RateDraw:
     def __call__(self, block: Block) -> NDArray[np.bool_]:
         return is_kept(block, self.strata.codes(block), np.array(self.rates), self.seed)
 
-
-@dataclass(frozen=True)
-class KeptRows:
-    """The rows of a dataset that a draw keeps, with their inclusion probabilities, as a source; small to pickle."""
-
-    dataset: Dataset
-    strata: Strata
-    rates: tuple[float, ...]
-    seed: int
-    edges: tuple[int, ...]
-    """Rows that are kept before each block of the dataset, and in all of them."""
-    layout: Layout
-
-    @property
-    def key(self) -> str:
-        return f"{self.dataset.key}/{self.strata}/{self.seed}/{self.rates}/{self.layout.block_rows}"
-
-    @property
-    def resident(self) -> bool:
-        return False
-
-    @property
-    def array_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.dataset.array_names, INCLUSION.name)))
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
-
-    def rows(self, start: int, stop: int) -> Arrays:
-        """Any range of rows; blocks that have none of them are not read."""
-        choice = RateDraw(self.strata, self.rates, self.seed)
-        arrays = dict(ChosenRows(self.dataset, choice, self.edges, self.layout).rows(start, stop))
-        share = np.array(self.rates)[self.strata.codes(Block(0, start, arrays))]
-        before = arrays.get(INCLUSION.name)
-        arrays[INCLUSION.name] = share if before is None else share * before
-        return arrays
+    def inclusion(self, block: Block) -> Floats:
+        """That of before, times the rate."""
+        share = np.array(self.rates)[self.strata.codes(block)]
+        before = block.arrays.get(INCLUSION.name)
+        return share if before is None else share * before
 
 
 def is_kept(block: Block, codes: Integers, rates: Floats, seed: int) -> NDArray[np.bool_]:
@@ -360,15 +285,12 @@ def is_kept(block: Block, codes: Integers, rates: Floats, seed: int) -> NDArray[
     """
     kept = np.empty(block.n_rows, dtype=np.bool_)
     before = block.arrays.get(INCLUSION.name, np.ones(1))
-    for first in range(0, block.n_rows, SLAB_ROWS):
-        part = slice(first, min(first + SLAB_ROWS, block.n_rows))
+    for part in slabs(block.n_rows):
         key = stream_key(
             seed, _STREAM, np.ascontiguousarray(before[part] if len(before) > 1 else before).view(np.uint64)
         )
         numbers = np.arange(block.start + part.start, block.start + part.stop)
-        # 53 bits, so that the draw is exact, and below 1.
-        draw = (keyed_draws(key, numbers) >> np.uint64(11)) * 2.0**-53
-        kept[part] = draw < rates[codes[part]]
+        kept[part] = uniform_draws(key, numbers) < rates[codes[part]]
     return kept
 
 

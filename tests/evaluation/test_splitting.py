@@ -175,11 +175,11 @@ def test_split__killed_between_the_parts_is_completed(
 import os, signal
 from protodask.evaluation import splitting
 from protodask.data import Dataset
-whole = splitting.write_dataset
+whole = splitting.write_chosen
 def once(*values, **named):
     whole(*values, **named)
     os.kill(os.getpid(), signal.SIGKILL)
-splitting.write_dataset = once
+splitting.write_chosen = once
 splitting.split(Dataset.open({str(data.path)!r}), {str(places[0])!r}, {str(places[1])!r})
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

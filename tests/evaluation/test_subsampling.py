@@ -20,7 +20,9 @@ from protodask.data import Column, Dataset, summarize, write_dataset
 from protodask.engine import Block, Engine, array_source, thread_engine
 from protodask.errors import Code, OutputExistsError, StorageError
 from protodask.evaluation import balanced_rates, subsample
-from protodask.evaluation.subsampling import KeptRows, check_rates, checked_seed, class_rates, is_kept
+from protodask.evaluation.chosen_rows import ChosenRows
+from protodask.evaluation.strata import of_classes
+from protodask.evaluation.subsampling import check_rates, checked_seed, is_kept, stratum_rates
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -307,19 +309,19 @@ def test_subsample__with_a_budget_keeps_about_so_many_rows_evenly(tmp_path: Path
     budget = 3 * int(counts[2]) - 600  # all classes have more than their share
     found = subsample(source, tmp_path / "part", budget=budget)
     assert (np.abs(found.summary.class_rows - budget / 3) < 4 * np.sqrt(budget / 3)).all()
-    np.testing.assert_allclose(class_rates(source, budget=budget), balanced_rates(counts, budget))
+    np.testing.assert_allclose(stratum_rates(source, of_classes(source), None, budget), balanced_rates(counts, budget))
     whole = subsample(source, tmp_path / "whole", budget=10**9)
     assert whole.n_rows == 12_000
     assert whole.summary.largest_weight == 1
 
 
-def test_class_rates__of_a_budget_count_rows_of_weight_zero(tmp_path: Path) -> None:
+def test_stratum_rates__of_a_budget_count_rows_of_weight_zero(tmp_path: Path) -> None:
     arrays = make_arrays(1000)
     arrays["weight"][::2] = 0
     source = written(arrays, tmp_path / "all", block_rows=64)
     counts = np.bincount(arrays["target"])
     assert (source.summary.class_rows < counts).all()
-    np.testing.assert_array_equal(class_rates(source, budget=300), balanced_rates(counts, 300))
+    np.testing.assert_array_equal(stratum_rates(source, of_classes(source), None, 300), balanced_rates(counts, 300))
 
 
 # Wrong use.
@@ -370,14 +372,15 @@ def test_subsample__refuses(
 
 def test_subsample__knows_labels_by_what_they_mean(tmp_path: Path) -> None:
     source = written(make_arrays(300), tmp_path / "all", classes=(0, 1, 2))
-    by_number, by_text = (class_rates(source, {label: 0.25}) for label in (np.int64(1), "1"))
+    strata = of_classes(source)
+    by_number, by_text = (stratum_rates(source, strata, {label: 0.25}, None) for label in (np.int64(1), "1"))
     np.testing.assert_array_equal(by_number, [1, 0.25, 1])
     np.testing.assert_array_equal(by_text, [1, 0.25, 1])
     with refused("named-twice", "class 1"):
-        class_rates(source, {1: 0.25, "1": 0.5})
+        stratum_rates(source, strata, {1: 0.25, "1": 0.5}, None)
     with refused("unknown-name", True, "0, 1, 2"):
-        class_rates(source, {True: 0.5})
-    np.testing.assert_array_equal(class_rates(source, {}), [1, 1, 1])
+        stratum_rates(source, strata, {True: 0.5}, None)
+    np.testing.assert_array_equal(stratum_rates(source, strata, {}, None), [1, 1, 1])
 
 
 def test_subsample__of_classes_without_rows_leaves_them_empty(tmp_path: Path) -> None:
@@ -420,10 +423,10 @@ def test_subsample__that_fails_leaves_what_was_there(
 ) -> None:
     before = subsample(source, tmp_path / "part", rates={"no": 0.5}, engine=engine_of_one)
 
-    def fail(self: KeptRows, start: int, stop: int) -> Arrays:
+    def fail(self: ChosenRows, start: int, stop: int) -> Arrays:
         raise StorageError("unwritable", "The disk is gone.", "Find it.")
 
-    monkeypatch.setattr(KeptRows, "rows", fail)
+    monkeypatch.setattr(ChosenRows, "rows", fail)
     for name, overwrite in (("part", True), ("new", False)):
         with refused("unwritable", kind=StorageError):
             subsample(source, tmp_path / name, rates={"no": 0.9}, overwrite=overwrite, engine=engine_of_one)
