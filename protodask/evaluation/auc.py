@@ -33,16 +33,14 @@ from protodask.evaluation.rank_cells import (
     Cells,
     Grid,
     GridSums,
-    area_of_cells,
-    bin_rows,
     cells_of_bins,
     cut_cells,
     merge_sums,
     refine_cells,
     sum_rows,
 )
-from protodask.evaluation.roc import Runs, area, compress_runs, curve_bytes, merge_pair
-from protodask.evaluation.score_bins import BIN_BYTES, Floats, ScoreBins, affordable_bins, merge_within
+from protodask.evaluation.roc import Curve, Runs, area_and_error, curve_bytes, make_curve, merge_curve
+from protodask.evaluation.score_bins import BIN_BYTES, Floats, affordable_bins
 
 SCORE = "score"
 LABEL = "label"
@@ -92,20 +90,11 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class SortedPart:
-    """What some rows contribute to the exact area."""
+class LabelledPart:
+    """What some rows contribute to the area."""
 
     totals: ClassTotals
-    runs: Runs
-
-
-@dataclass(frozen=True)
-class BinnedPart:
-    """What some rows contribute to bins, of which there are at most `most`."""
-
-    totals: ClassTotals
-    bins: ScoreBins
-    most: int
+    curve: Curve
 
 
 def auc(
@@ -141,16 +130,18 @@ def auc(
     given = {SCORE: score, LABEL: label, WEIGHT.name: weight, INCLUSION.name: inclusion}
     source = check_rows(source_of(given, {LABEL: "Give 1 for each positive and 0 for each negative."}))
     with open_engine(engine) as opened:
-        if curve_bytes(source.layout.n_rows, 2) <= opened.scheduler.memory_bytes:
-            exact = opened.reduce(source, SORTED, label="auc")
-            totals = _check_totals(exact.totals)
-            value, error, passes = area(exact.runs), 0.0, 1
-            ordered: Runs | Cells = exact.runs
+        fits = curve_bytes(source.layout.n_rows, 2) <= opened.scheduler.memory_bytes
+        first_bins = None if fits else min(FIRST_BINS, affordable_bins(opened, source, BIN_BYTES + 2 * 8))
+        part = opened.reduce(source, FIRST_PASS, first_bins, label="auc")
+        totals = _check_totals(part.totals)
+        ordered: Runs | Cells
+        if isinstance(part.curve, Runs):
+            ordered, passes = part.curve, 1
         else:
-            totals, ordered, passes = _cells_in_passes(opened, source, most_error)
-            value, error = area_of_cells(ordered)
+            ordered, passes = _cells_in_passes(opened, source, cells_of_bins(part.curve.bins), most_error)
         if source is not score:
             opened.forget(source)
+    value, error = area_and_error(ordered)
     negatives, positives = totals.rows.tolist()
     spread = delong_spread(value, ordered.positive, ordered.negative, totals)
     interval = area_interval(value, spread, totals, error, confidence)
@@ -179,17 +170,13 @@ def _check_totals(totals: ClassTotals) -> ClassTotals:
     return totals
 
 
-def _cells_in_passes(engine: Engine, source: Source, most_error: float) -> tuple[ClassTotals, Cells, int]:
-    """Totals, cells of neighbouring scores, and the number of passes."""
-    first_bins = min(FIRST_BINS, affordable_bins(engine, source, BIN_BYTES + 2 * 8))
-    part = engine.reduce(source, BINNED, first_bins, label="auc")
-    totals = _check_totals(part.totals)
-    cells, passes = cells_of_bins(part.bins), 1
-    most = affordable_bins(engine, source, SUM_BYTES)
+def _cells_in_passes(engine: Engine, source: Source, cells: Cells, most_error: float) -> tuple[Cells, int]:
+    """Cells of neighbouring scores, cut finer in further passes, and the number of all passes."""
+    passes, most = 1, affordable_bins(engine, source, SUM_BYTES)
     while passes < MOST_PASSES and (grid := cut_cells(cells, most_error, most, MOST_PASSES - passes)) is not None:
         sums = engine.reduce(source, GRID_SUMS, engine.share(grid), label="auc")
         cells, passes = refine_cells(cells, grid, sums), passes + 1
-    return totals, cells, passes
+    return cells, passes
 
 
 def read_labelled(block: Block) -> Labelled:
@@ -227,26 +214,14 @@ def read_labelled(block: Block) -> Labelled:
     return Labelled(score, positive, weight) if kept.all() else Labelled(score[kept], positive[kept], weight[kept])
 
 
-def _sort_block(block: Block) -> SortedPart:
+def _first_part(block: Block, most_bins: int | None) -> LabelledPart:
     rows = read_labelled(block)
-    weight = np.ones(len(rows.score)) if rows.weight is None else rows.weight
-    runs = compress_runs(rows.score, np.where(rows.positive, weight, 0.0), np.where(rows.positive, 0.0, weight))
-    return SortedPart(class_totals(rows.positive, rows.weight), runs)
+    curve = make_curve(rows.score, rows.positive, rows.weight, most_bins)
+    return LabelledPart(class_totals(rows.positive, rows.weight), curve)
 
 
-def _merge_sorted(left: SortedPart, right: SortedPart) -> SortedPart:
-    return SortedPart(merge_totals(left.totals, right.totals), merge_pair(left.runs, right.runs))
-
-
-def _bin_block(block: Block, most: int) -> BinnedPart:
-    rows = read_labelled(block)
-    bins = bin_rows(rows.score, rows.positive, rows.weight, most)
-    return BinnedPart(class_totals(rows.positive, rows.weight), bins, most)
-
-
-def _merge_binned(left: BinnedPart, right: BinnedPart) -> BinnedPart:
-    bins = merge_within(left.bins, right.bins, left.most)
-    return BinnedPart(merge_totals(left.totals, right.totals), bins, left.most)
+def _merge_parts(left: LabelledPart, right: LabelledPart) -> LabelledPart:
+    return LabelledPart(merge_totals(left.totals, right.totals), merge_curve(left.curve, right.curve))
 
 
 def _sum_block(block: Block, grid: Grid) -> GridSums:
@@ -254,6 +229,5 @@ def _sum_block(block: Block, grid: Grid) -> GridSums:
     return sum_rows(grid, rows.score, rows.positive, rows.weight)
 
 
-SORTED: Reduction[SortedPart, SortedPart] = Reduction(_sort_block, _merge_sorted, identity)
-BINNED: Reduction[BinnedPart, BinnedPart] = Reduction(_bin_block, _merge_binned, identity)
+FIRST_PASS: Reduction[LabelledPart, LabelledPart] = Reduction(_first_part, _merge_parts, identity)
 GRID_SUMS: Reduction[GridSums, GridSums] = Reduction(_sum_block, merge_sums, identity)

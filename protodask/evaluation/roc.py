@@ -19,7 +19,7 @@ from protodask.engine import Engine, Source
 from protodask.evaluation.auc_interval import ClassTotals, Spread, delong_spread
 from protodask.evaluation.outcomes import Floats, Outcomes
 from protodask.evaluation.rank_cells import Cells, area_of_cells, bin_rows, cells_of_bins
-from protodask.evaluation.score_bins import BIN_BYTES, ScoreBins, affordable_bins, merge_within
+from protodask.evaluation.score_bins import BIN_BYTES, FIRST_FREE, ScoreBins, affordable_bins, merge_within
 
 RUN_BYTES = 24
 """A score and two weights; 20 where the scores are float32."""
@@ -45,15 +45,16 @@ BINS_FREE = 36
 
 
 @dataclass(frozen=True)
-class BinnedCurves:
-    """Curves of which each is known at the ends of its bins alone, at most `most` of them."""
+class BinnedCurve:
+    """A curve that is known at the ends of its bins alone, at most `most` of them."""
 
-    bins: tuple[ScoreBins, ...]
+    bins: ScoreBins
     """With the weights of positives and of negatives."""
     most: int
 
 
-Curves = tuple[Runs, ...] | BinnedCurves
+Curve = Runs | BinnedCurve
+Curves = tuple[Curve, ...]
 
 
 @dataclass(frozen=True)
@@ -103,38 +104,37 @@ def collect_curves(outcomes: Outcomes, most_bins: int | None = None) -> Curves:
     """
     n_classes = outcomes.probability.shape[1]
     classes = (1,) if n_classes == 2 else range(n_classes)
-    if most_bins is None:
-        return tuple(_class_runs(outcomes, index) for index in classes)
-    return BinnedCurves(
-        tuple(
-            bin_rows(outcomes.probability[:, index], outcomes.target == index, outcomes.weight, most_bins, BINS_FREE)
-            for index in classes
-        ),
-        most_bins,
+    return tuple(
+        make_curve(outcomes.probability[:, index], outcomes.target == index, outcomes.weight, most_bins, BINS_FREE)
+        for index in classes
     )
 
 
-def _class_runs(outcomes: Outcomes, index: int) -> Runs:
-    is_positive = outcomes.target == index
-    return compress_runs(
-        outcomes.probability[:, index],
-        np.where(is_positive, outcomes.weight, 0.0),
-        np.where(is_positive, 0.0, outcomes.weight),
-    )
+def make_curve(
+    score: NDArray[np.floating[Any]],
+    positive: NDArray[np.bool_],
+    weight: Floats | None,
+    most_bins: int | None = None,
+    free: int = FIRST_FREE,
+) -> Curve:
+    """The curve of some rows, exact or in so many bins at most, of at first so many free bits (see `score_bins`)."""
+    if most_bins is not None:
+        return BinnedCurve(bin_rows(score, positive, weight, most_bins, free), most_bins)
+    counted = np.ones(len(score)) if weight is None else weight
+    return compress_runs(score, np.where(positive, counted, 0.0), np.where(positive, 0.0, counted))
 
 
 def merge_curves(left: Curves, right: Curves) -> Curves:
     """The curves of the rows of both."""
-    if isinstance(left, BinnedCurves) and isinstance(right, BinnedCurves):
-        pairs = zip(left.bins, right.bins, strict=True)
-        return BinnedCurves(tuple(merge_within(first, second, left.most) for first, second in pairs), left.most)
-    if isinstance(left, BinnedCurves) or isinstance(right, BinnedCurves):
+    return tuple(merge_curve(first, second) for first, second in zip(left, right, strict=True))
+
+
+def merge_curve(left: Curve, right: Curve) -> Curve:
+    """One curve of the rows of both."""
+    if isinstance(left, BinnedCurve) and isinstance(right, BinnedCurve):
+        return BinnedCurve(merge_within(left.bins, right.bins, left.most), left.most)
+    if isinstance(left, BinnedCurve) or isinstance(right, BinnedCurve):
         raise TypeError("exact curves do not merge with binned ones")
-    return tuple(merge_pair(first, second) for first, second in zip(left, right, strict=True))
-
-
-def merge_pair(left: Runs, right: Runs) -> Runs:
-    """One exact curve of the rows of both."""
     if len(left.score) == 0:
         return right
     if len(right.score) == 0:
@@ -167,6 +167,11 @@ def area(runs: Runs) -> float:
     return min(float(np.sum(weight * below) / weight.sum() / rest.sum()), 1.0)  # rounding may be upwards
 
 
+def area_and_error(ordered: Runs | Cells) -> tuple[float, float]:
+    """The area, and how far it may be from the exact one."""
+    return (area(ordered), 0.0) if isinstance(ordered, Runs) else area_of_cells(ordered)
+
+
 def _scaled(weight: Floats, total: float) -> Floats:
     """The weights times the power of two that brings their total to about 1: the product of two of them is a number."""
     return np.ldexp(weight, -math.frexp(total)[1]) if math.isfinite(total) else weight
@@ -174,12 +179,8 @@ def _scaled(weight: Floats, total: float) -> Floats:
 
 def finish_areas(curves: Curves, classes: ClassTotals | None = None) -> Areas:
     """The areas under merged curves; for their deviation, the totals of the classes (K,)."""
-    if isinstance(curves, BinnedCurves):
-        cells = [cells_of_bins(bins) for bins in curves.bins]
-        ordered, found = list[Cells | Runs](cells), [area_of_cells(one) for one in cells]
-    else:
-        ordered, found = list[Cells | Runs](curves), [(area(runs), 0.0) for runs in curves]
-    value, error = np.array(found).T
+    ordered = [cells_of_bins(curve.bins) if isinstance(curve, BinnedCurve) else curve for curve in curves]
+    value, error = np.array([area_and_error(one) for one in ordered]).T
     spread = None
     if len(ordered) == 1 and classes is not None:
         spread = delong_spread(value[0], ordered[0].positive, ordered[0].negative, classes)

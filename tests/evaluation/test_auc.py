@@ -25,9 +25,9 @@ from protodask.engine.reduction import Node
 from protodask.engine.threads import ThreadScheduler
 from protodask.errors import Code
 from protodask.evaluation import AucResult, Interval, auc
-from protodask.evaluation.auc import BINNED, GRID_SUMS, MOST_PASSES, SORTED
+from protodask.evaluation.auc import FIRST_PASS, GRID_SUMS, MOST_PASSES
 from protodask.evaluation.rank_cells import cells_of_bins, cut_cells
-from protodask.evaluation.roc import curve_bytes
+from protodask.evaluation.roc import BinnedCurve, curve_bytes
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
@@ -226,8 +226,10 @@ def test_reductions__are_monoids(rows: Rows, first: int, second: int, most: int)
 
     parts = [block(slice(0, low)), block(slice(low, high)), block(slice(high, None))]
     whole = block(slice(None))
-    grid = cut_cells(cells_of_bins(BINNED.map(whole, most).bins), 0.0, 64, 1)
-    reductions: list[tuple[Any, tuple[Any, ...]]] = [(SORTED, ()), (BINNED, (most,))]
+    curve = FIRST_PASS.map(whole, most).curve
+    assert isinstance(curve, BinnedCurve)
+    grid = cut_cells(cells_of_bins(curve.bins), 0.0, 64, 1)
+    reductions: list[tuple[Any, tuple[Any, ...]]] = [(FIRST_PASS, (None,)), (FIRST_PASS, (most,))]
     if grid is not None:
         reductions.append((GRID_SUMS, (grid,)))
     for reduction, args in reductions:

@@ -14,7 +14,7 @@ from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.roc import (
     MOST_BINS,
     Areas,
-    BinnedCurves,
+    BinnedCurve,
     Runs,
     area,
     collect_curves,
@@ -40,9 +40,7 @@ def outcomes(drawn: list[tuple[int, int, float]]) -> Outcomes:
 
 
 def exact(drawn: list[tuple[int, int, float]]) -> tuple[Runs, ...]:
-    curves = collect_curves(outcomes(drawn))
-    assert not isinstance(curves, BinnedCurves)
-    return curves
+    return tuple(runs for runs in collect_curves(outcomes(drawn)) if isinstance(runs, Runs))
 
 
 def area_by_pairs(drawn: list[tuple[int, int, float]]) -> float:
@@ -77,7 +75,7 @@ def test_merge_curves__is_associative_and_equals_collecting_all_rows(
     a, b, c = (exact(drawn) for drawn in (first, second, third))
     (whole,) = exact(first + second + third)
     for merged in (merge_curves(merge_curves(a, b), c), merge_curves(a, merge_curves(b, c))):
-        assert not isinstance(merged, BinnedCurves)
+        assert len(merged) == 1
         np.testing.assert_equal(asdict(merged[0]), asdict(whole))
 
 
@@ -89,12 +87,12 @@ def test_merge_curves__of_bins_is_associative_and_equals_binning_all_rows(
     most: int,
 ) -> None:
     a, b, c = (collect_curves(outcomes(drawn), most) for drawn in (first, second, third))
-    whole = collect_curves(outcomes(first + second + third), most)
-    assert isinstance(whole, BinnedCurves)
+    (whole,) = collect_curves(outcomes(first + second + third), most)
+    assert isinstance(whole, BinnedCurve)
     for merged in (merge_curves(merge_curves(a, b), c), merge_curves(a, merge_curves(b, c))):
-        assert isinstance(merged, BinnedCurves)
-        np.testing.assert_equal(asdict(merged), asdict(whole))
-    assert len(whole.bins[0].key) <= most
+        assert len(merged) == 1
+        np.testing.assert_equal(asdict(merged[0]), asdict(whole))
+    assert len(whole.bins.key) <= most
 
 
 @given(drawn=rows, most=st.integers(2, 8))
@@ -119,10 +117,9 @@ def test_merge_curves__refuses_two_kinds() -> None:
 def test_collect_runs__keeps_the_precision_of_the_scores(dtype: type[np.floating]) -> None:
     probability: NDArray[np.floating] = np.array([[0.25, 0.75], [0.5, 0.5]], dtype=dtype)
     curves = collect_curves(Outcomes(probability, np.array([1, 0]), np.ones(2)))
-    merged_curves = merge_curves(curves, curves)
-    assert not isinstance(curves, BinnedCurves)
-    assert not isinstance(merged_curves, BinnedCurves)
-    (runs,), (merged,) = curves, merged_curves
+    (runs,), (merged,) = curves, merge_curves(curves, curves)
+    assert isinstance(runs, Runs)
+    assert isinstance(merged, Runs)
     assert runs.score.dtype == merged.score.dtype == dtype
 
 
