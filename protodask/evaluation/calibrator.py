@@ -18,7 +18,7 @@ from protodask.engine.lazy import is_lazy, map_rows
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
-from protodask.evaluation.given_rows import require, source_of, usable_weights
+from protodask.evaluation.given_rows import require, row_numbers, source_of, usable_weights
 from protodask.evaluation.outcomes import PROBABILITY, read_outcomes
 from protodask.prototypes.splines import Floats, Spline, apply_splines
 
@@ -158,16 +158,9 @@ def id_of(calibrator: Calibrator) -> str:
 
 def read_plain(block: Block) -> ScoredRows:
     """Scores and outcomes as they are, or an error that names the first row that cannot be used."""
-    score, outcome, weight = block[SCORE], block[OUTCOME], usable_weights(block)
-    for name, values in ((SCORE, score), (OUTCOME, outcome)):
-        if values.ndim != 1 or values.dtype.kind not in "fiub":
-            raise InputError(
-                "wrong-shape" if values.ndim != 1 else "wrong-type",
-                f"The {name} is an array of shape {values.shape} and type {values.dtype}.",
-                f"Give one number for each row as its {name}.",
-            )
+    x, y, weight = row_numbers(block, SCORE), row_numbers(block, OUTCOME), usable_weights(block)
+    for name, values in ((SCORE, x), (OUTCOME, y)):
         require(block, np.isfinite(values), f"The {name} of row {{row}} is missing or infinite.", FILL_IN)
-    x, y = np.asarray(score, dtype=np.float64), np.asarray(outcome, dtype=np.float64)
     if weight is None:
         return ScoredRows((x,), (y,), np.ones(len(x)))
     kept = weight > 0

@@ -64,6 +64,18 @@ def require(block: Block, fits: NDArray[np.bool_], seen: str, remedy: str) -> No
         raise InputError("bad-value", seen.format(row=block.start + int(np.argmin(fits))), remedy)
 
 
+def row_numbers(block: Block, name: str) -> NDArray[np.float64]:
+    """An array of one number for each row, or an error that says what it is instead."""
+    values = block[name]
+    if values.ndim == 1 and values.dtype.kind in "biuf":
+        return values.astype(np.float64, copy=False)
+    raise InputError(
+        "wrong-shape" if values.ndim != 1 else "wrong-type",
+        f"The {name} has the shape {values.shape} and the type {values.dtype}.",
+        f"Give numbers, one {name} for each row.",
+    )
+
+
 def usable_weights(block: Block) -> NDArray[np.float64] | None:
     """The weights of the rows of a block (see `row_weights`), or an error that names the first that is none."""
     if INCLUSION.name in block:

@@ -154,12 +154,6 @@ def sum_outcomes(outcomes: Outcomes, clip: float = 0.0) -> OutcomeSums:
     )
 
 
-def no_outcomes(n_classes: int) -> OutcomeSums:
-    """The sums over no rows: the identity of merging."""
-    classes = ClassTotals(np.zeros(n_classes, dtype=np.int64), np.zeros(n_classes), np.zeros(n_classes))
-    return OutcomeSums(0, 0.0, 0.0, 0.0, np.zeros((n_classes, n_classes)), classes)
-
-
 def merge_outcomes(left: OutcomeSums, right: OutcomeSums) -> OutcomeSums:
     """Sums over the rows of both."""
     return OutcomeSums(

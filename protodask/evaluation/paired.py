@@ -156,11 +156,6 @@ def paired_sums(block: Integers, weight: Floats, champion: Floats, challenger: F
     return PairedSums(rows, summed(weight), summed(weight * champion), summed(weight * challenger))
 
 
-def no_pairs(n_blocks: int) -> PairedSums:
-    """The sums over no rows: the identity of merging."""
-    return PairedSums(np.zeros(n_blocks, dtype=np.int64), np.zeros(n_blocks), np.zeros(n_blocks), np.zeros(n_blocks))
-
-
 def merge_pairs(left: PairedSums, right: PairedSums) -> PairedSums:
     """The sums over the rows of both."""
     return PairedSums(

@@ -35,8 +35,8 @@ whole log says to ips: the sum is the same to the last bit, and it is divided by
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal, get_args
 
 import numpy as np
@@ -45,8 +45,8 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.data.format.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
-from protodask.evaluation.given_rows import check_rows, source_of
-from protodask.evaluation.interval import Interval, check_confidence
+from protodask.evaluation.given_rows import check_rows, row_numbers, source_of
+from protodask.evaluation.interval import Interval, check_confidence, normal_quantile
 from protodask.evaluation.rare_sums import NOTHING, Moments, moments, rare_interval, unseen_amount
 from protodask.evaluation.ratio import (
     NO_ROWS,
@@ -296,19 +296,10 @@ def _numbers(block: Block, name: str) -> Floats:
             f'Give "{MATCH}", "{REWARD}" and "{PROPENSITY}", and for the estimator dr "{EXPECTED}".',
         )
     values = block[name]
-    if values.ndim == 1:
-        if values.dtype.kind in "biuf":
-            return values.astype(np.float64, copy=False)
-        if values.dtype.kind == "O":
-            try:
-                return values.astype(np.float64)
-            except (TypeError, ValueError):
-                pass
-    raise InputError(
-        "wrong-shape" if values.ndim != 1 else "wrong-type",
-        f"The {name} has the shape {values.shape} and the type {values.dtype}.",
-        "Give numbers, one a row.",
-    )
+    if values.ndim == 1 and values.dtype.kind == "O":
+        with suppress(TypeError, ValueError):
+            return values.astype(np.float64)
+    return row_numbers(block, name)
 
 
 def _require(block: Block, fits: NDArray[np.bool_], name: str, remedy: str) -> None:
@@ -365,7 +356,7 @@ def _with_expected(left: Interval, sums: PolicySums, confidence: float) -> Inter
     _, own, _ = ratio_error(sums.ratio)
     if not (math.isfinite(error) and math.isfinite(left.low) and sums.rewards_above.weight):
         return Interval(value, -math.inf, math.inf)
-    more = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(max(error**2 - own**2, 0.0))
+    more = normal_quantile(confidence) * math.sqrt(max(error**2 - own**2, 0.0))
     down, up = math.hypot(left.value - left.low, more), math.hypot(left.high - left.value, more)
     return Interval(value, value - down, value + up)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
-from protodask.errors import InputError
-from protodask.evaluation.given_rows import check_rows, check_weight, require, source_of, usable_weights
+from protodask.evaluation.given_rows import check_rows, check_weight, require, row_numbers, source_of, usable_weights
 
 PREDICTION = "prediction"
 """Name of the array (N,) that holds a model's predictions."""
@@ -49,7 +48,7 @@ def squared_error(
 
 def error_sums(block: Block) -> ErrorSums:
     """The sums over the rows of a block."""
-    predicted, true = (_numbers(block, name) for name in (PREDICTION, TARGET.name))
+    predicted, true = (row_numbers(block, name) for name in (PREDICTION, TARGET.name))
     weights = usable_weights(block)
     if weights is not None:
         kept = weights > 0
@@ -62,17 +61,6 @@ def error_sums(block: Block) -> ErrorSums:
         if weights is None:
             return ErrorSums(float(block.n_rows), float(squares.sum()))
         return ErrorSums(float(weights.sum()), float(np.sum(weights * squares)))
-
-
-def _numbers(block: Block, name: str) -> NDArray[np.float64]:
-    values = block[name]
-    if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise InputError(
-            "wrong-shape" if values.ndim != 1 else "wrong-type",
-            f"The {name} has the shape {values.shape} and the type {values.dtype}.",
-            "Give numbers, one for each row.",
-        )
-    return values.astype(np.float64, copy=False)
 
 
 def merge_errors(left: ErrorSums, right: ErrorSums) -> ErrorSums:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
-from protodask.evaluation.outcomes import PROBABILITY, Outcomes, read_outcomes
+from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet, probabilities
 
@@ -160,9 +160,9 @@ def _block_cells(block: Block, model: PrototypeSet, codes: NDArray[np.int64], ta
     kernels = tuple(batch.kernel(model.n_classes, model.precision) for batch in model.batches[: task.batches])
     seen = tuple(batch.looked_at for batch in model.batches[: task.batches])
     parts = tuple(_part(kernel, features) for kernel in kernels)
-    arrays = {name: block[name][rows] for name in (WEIGHT.name, INCLUSION.name) if name in block}
-    arrays |= {PROBABILITY: _probability(model, parts, len(rows)), TARGET.name: codes[block[TARGET.name][rows]]}
-    outcomes = read_outcomes(Block(block.number, block.start, arrays))
+    taken = {name: block[name][rows] for name in (WEIGHT.name, INCLUSION.name, TARGET.name) if name in block}
+    chosen = Block(block.number, block.start, taken)
+    outcomes = predicted_outcomes(chosen, _probability(model, parts, len(rows)), codes)
     loss = _losses(outcomes.probability, outcomes)
     change = np.zeros((len(task.groups), task.repeats))
     for place, (column, group) in enumerate(task.groups):

@@ -17,7 +17,6 @@ from protodask.evaluation.paired import (
     compare_paired,
     group_bins,
     merge_pairs,
-    no_pairs,
     paired_sums,
     row_losses,
     run_rows,
@@ -61,7 +60,8 @@ def test_merge_pairs__is_a_monoid(sizes: list[int], n_blocks: int) -> None:
     for size in sizes:
         weight, a, b = rng.integers(0, 9, (3, size)).astype(np.float64)
         parts.append((rng.integers(0, n_blocks, size), weight, a, b))
-    merged = no_pairs(n_blocks)
+    none = np.zeros(0)
+    merged = paired_sums(np.zeros(0, dtype=np.int64), none, none, none, n_blocks)
     for part in parts:
         merged = merge_pairs(merged, paired_sums(*part, n_blocks))
     joined: Any = [np.concatenate([np.zeros(0, dtype=np.int64), *(part[i] for part in parts)]) for i in range(4)]
