@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from protodask.data.places.storage import check_file_free, replace_file
-from protodask.errors import InputError
+from protodask.errors import InputError, needed
 from protodask.explain.tables import Cell, Table
 from protodask.places import mask
 
@@ -84,18 +84,13 @@ def suffix_of(path: str) -> str:
 
 
 def _check_library(suffix: str) -> None:
-    try:
+    package, extra = ("pyarrow", "tabular") if suffix == ".parquet" else ("openpyxl", "report")
+    seen = f"Writing {suffix} files needs {package}, which is not installed."
+    with needed(seen, f"Install protodask[{extra}], or write a .csv file."):
         if suffix == ".parquet":
             import pyarrow.parquet  # noqa: F401
         elif suffix == ".xlsx":
             import openpyxl  # noqa: F401
-    except ImportError as error:
-        package, extra = ("pyarrow", "tabular") if suffix == ".parquet" else ("openpyxl", "report")
-        raise InputError(
-            "package-missing",
-            f"Writing {suffix} files needs {package}, which is not installed.",
-            f"Install protodask[{extra}], or write a .csv file.",
-        ) from error
 
 
 def _csv(table: Table) -> Iterator[bytes]:

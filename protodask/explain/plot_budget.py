@@ -15,6 +15,7 @@ from protodask.explain.plot_figures import (
     SMALL,
     compact,
     legend_below,
+    legend_sign,
     name_axes,
     new_figure,
     note,
@@ -116,7 +117,8 @@ def budget_plot(
         figure.suptitle(f"{len(kept)} of {len(given)} sizes", fontsize=SMALL, color=MUTED)
     handles, labels = [_line(position) for position in range(len(methods))], list(methods)
     if points:
-        handles, labels = [*handles, _hollow()], [*labels, "as measured"]
+        hollow = legend_sign(marker="o", markersize=5, markerfacecolor=PAPER, markeredgecolor=MUTED)
+        handles, labels = [*handles, hollow], [*labels, "as measured"]
     legend_below(figure, handles, labels)
     return figure
 
@@ -226,11 +228,7 @@ def _width(number: int, of: int) -> float:
 
 
 def _line(number: int) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D(
-        [],
-        [],
+    return legend_sign(
         color=class_color(number),
         linestyle=_style(number),
         linewidth=1.6,
@@ -239,9 +237,3 @@ def _line(number: int) -> Any:
         markeredgecolor=PAPER,
         markeredgewidth=0.4,
     )
-
-
-def _hollow() -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], linestyle="none", marker="o", markersize=5, markerfacecolor=PAPER, markeredgecolor=MUTED)

@@ -137,14 +137,16 @@ def note(figure: Figure, text: str) -> Figure:
     return figure
 
 
-def class_handle(position: int) -> Line2D:
-    """The sign of a class in a legend."""
+def legend_sign(**looks: Any) -> Line2D:
+    """A sign in a legend: a marker by itself, unless it is to be a line."""
     from matplotlib.lines import Line2D
 
-    return Line2D(
-        [],
-        [],
-        linestyle="none",
+    return Line2D([], [], **{"linestyle": "none", **looks})
+
+
+def class_sign(position: int) -> Line2D:
+    """The sign of a class."""
+    return legend_sign(
         marker=class_marker(position),
         color=class_color(position),
         markeredgecolor=PAPER,
@@ -169,7 +171,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
     columns = _legend_columns([len(text) for text in texts], width * 72 / (LETTER_WIDTH * size))
     rows = -(-len(texts) // columns)
     figure.set_size_inches(width, height + 0.1 + rows * size * 1.55 / 72)
-    handles = [*handles[: MOST_IN_LEGEND - 1], _no_handle()] if len(labels) > MOST_IN_LEGEND else list(handles)
+    handles = [*handles[: MOST_IN_LEGEND - 1], legend_sign()] if len(labels) > MOST_IN_LEGEND else list(handles)
     made = figure.legend(
         handles,
         ["."] * len(texts),
@@ -204,15 +206,9 @@ def _legend_columns(lengths: Sequence[int], letters: float) -> int:
     return 1
 
 
-def _no_handle() -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], linestyle="none")
-
-
 def legend_classes(figure: Figure, classes: Sequence[object], positions: Sequence[int]) -> None:
     """The legend of some classes, given by position."""
-    legend_below(figure, [class_handle(position) for position in positions], [str(classes[p]) for p in positions])
+    legend_below(figure, [class_sign(position) for position in positions], [str(classes[p]) for p in positions])
 
 
 def spread_rows(length: int, most: int) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from protodask.explain.plot_figures import (
     TEXT,
     compact,
     legend_below,
+    legend_sign,
     name_axes,
     new_figure,
     note,
@@ -207,7 +208,11 @@ def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
     axes.yaxis.set_major_formatter(_per_cent())
     name_axes(axes, "familiarity", "share of rows")
     labels = [f"{shown(name)} ({len(values):,} rows)" for name, values in found.items()]
-    legend_below(figure, [_line_handle(class_color(place)) for place in range(len(found))], labels)
+    legend_below(
+        figure,
+        [legend_sign(color=class_color(place), linestyle="-", linewidth=2) for place in range(len(found))],
+        labels,
+    )
     return figure
 
 
@@ -220,12 +225,6 @@ def _per_cent() -> Any:
     from matplotlib.ticker import FuncFormatter
 
     return FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
-
-
-def _line_handle(color: str) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=color, linewidth=2)
 
 
 def importance_plot(importance: Importance, most: int = 20) -> Figure:

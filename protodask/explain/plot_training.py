@@ -13,6 +13,7 @@ from protodask.explain.palette import ACCENT, CLASS_COLORS, INK, MUTED, PAPER, c
 from protodask.explain.plot_figures import (
     SMALL,
     legend_below,
+    legend_sign,
     name_axes,
     new_figure,
     note,
@@ -81,9 +82,7 @@ def _style(position: int) -> Any:
 
 
 def _line(position: int) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=class_color(position), linestyle=_style(position), linewidth=1.8)
+    return legend_sign(color=class_color(position), linestyle=_style(position), linewidth=1.8)
 
 
 def search_plot(result: SearchResult) -> Figure:
@@ -227,8 +226,5 @@ def _mark(axes: Axes, result: SearchResult, places: dict[int, tuple[float, float
 
 def _marks() -> tuple[Any, Any]:
     """The signs of the best trial, a ring, and of the chosen one, a filled diamond; both fit on one place."""
-    from matplotlib.lines import Line2D
-
-    ring = Line2D([], [], linestyle="none", marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK)
-    chosen = Line2D([], [], linestyle="none", marker="D", markersize=6, color=INK, markeredgecolor=PAPER)
-    return ring, chosen
+    ring = legend_sign(marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK)
+    return ring, legend_sign(marker="D", markersize=6, color=INK, markeredgecolor=PAPER)
