@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.row_arrays import ZarrRows
+from protodask.data.arrays.row_arrays import RowArray, zarr_rows
 from protodask.data.format.schema import Label
 from protodask.data.places.records import Fields, recognize, unseal
 from protodask.data.places.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
@@ -117,10 +117,10 @@ class ZarrReader:
 
     path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     identity: str
-    probability: ZarrRows
+    probability: RowArray
     position: int | None
     """Of the class; None for all."""
-    group: ZarrRows | None
+    group: RowArray | None
 
     def rows(self, start: int, stop: int) -> Arrays:
         values = self.probability.slice(start, stop)
@@ -160,7 +160,7 @@ def _open_zarr(where: str, label: str | None, group: str | None, every: bool) ->
         )
     fields, classes = _record(attributes, where)
     rows = fields.integer("rows", 0)
-    probability = ZarrRows.open(place, PROBABILITY)
+    probability = zarr_rows(place, PROBABILITY)
     if probability.shape != (rows, len(classes)) or probability.dtype.kind != "f":
         fields.damaged(f"the array {PROBABILITY!r} has the shape {probability.shape} and type {probability.dtype}")
     groups = None
@@ -172,9 +172,9 @@ def _open_zarr(where: str, label: str | None, group: str | None, every: bool) ->
     return _source(reader, rows, names, groups is not None, probability.token, len(classes))
 
 
-def _open_group(place: str, where: str, name: str, rows: int) -> ZarrRows:
+def _open_group(place: str, where: str, name: str, rows: int) -> RowArray:
     try:
-        opened = ZarrRows.open(place, name)
+        opened = zarr_rows(place, name)
     except StorageError:
         opened = None
     if opened is None or opened.shape != (rows,) or opened.dtype.kind not in "iu":

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.row_arrays import MemoryRows, RowArray, row_array
+from protodask.data.arrays.row_arrays import RowArray, row_array
 from protodask.engine import Arrays, Block, Layout, Source, array_source, choose_block_rows
 from protodask.errors import InputError
 
@@ -65,7 +65,7 @@ def column_source(columns: Mapping[str, Any], block_rows: int | None = None, *, 
                 f"The {name} has the shape {found[name].shape}, and the {first} {found[first].shape}.",
                 "Give one value of each for each row.",
             )
-    if all(isinstance(column, MemoryRows) for column in found.values()):
+    if all(column.resident for column in found.values()):
         return array_source({name: column.slice(0, column.shape[0]) for name, column in found.items()}, block_rows)
     layout = Layout(found[first].shape[0], _block_rows(found) if block_rows is None else block_rows)
     return ColumnSource(found, layout, os.urandom(8).hex())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Protocol
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import zarr
@@ -23,24 +23,19 @@ PARTITION_ROWS = 65_536
 """Rows of a partition where the data could be cut anywhere."""
 
 
-class RowArray(Protocol):
-    """Something with rows that can be sliced, without being in memory."""
+@dataclass(frozen=True)
+class RowArray:
+    """Something with rows that can be sliced, whatever keeps it; small to pickle where that is not memory."""
 
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    @property
-    def resident(self) -> bool: ...
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        """Rows where it is best cut, from 0 to the last."""
-        ...
-
-    def slice(self, first: int, last: int) -> NDArray[Any]: ...
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    edges: tuple[int, ...]
+    """Rows where it is best cut, from 0 to the last."""
+    slice: Callable[[int, int], NDArray[Any]] = field(repr=False, compare=False)
+    """The rows from a first to before a last; not shown, since tasks are logged and a URL may hold a secret."""
+    resident: bool = False
+    token: str = field(default_factory=lambda: os.urandom(8).hex())
+    """Another one for each opening, so that an array written anew at its place is not taken for the old one."""
 
 
 def even_edges(rows: int, step: int) -> tuple[int, ...]:
@@ -48,56 +43,29 @@ def even_edges(rows: int, step: int) -> tuple[int, ...]:
     return (*range(0, rows, max(step, 1)), rows)
 
 
-@dataclass(frozen=True)
-class MemoryRows:
-    """An array in memory."""
-
-    array: NDArray[Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.array.dtype
-
-    @property
-    def resident(self) -> bool:
-        return True
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        return even_edges(len(self.array), PARTITION_ROWS)
-
-    def slice(self, first: int, last: int) -> NDArray[Any]:
-        return self.array[first:last]
+def _edges(shape: tuple[int, ...], chunk_rows: int = 1) -> tuple[int, ...]:
+    """Cuts between chunks that are about `PARTITION_ROWS` apart; none of what has no rows to be cut."""
+    step = chunk_rows * max(1, PARTITION_ROWS // max(chunk_rows, 1))
+    return even_edges(shape[0], step) if shape else (0,)
 
 
-@dataclass(frozen=True)
-class NpyRows:
+def _memory_rows(array: NDArray[Any]) -> RowArray:
+    return RowArray(array.shape, array.dtype, _edges(array.shape), partial(_sliced, array), resident=True)
+
+
+def _sliced(array: NDArray[Any], first: int, last: int) -> NDArray[Any]:
+    return array[first:last]
+
+
+def _npy_rows(path: str) -> RowArray:
     """A .npy file, mapped into memory where it is read."""
+    mapped = _map_npy(path)
+    return RowArray(mapped.shape, mapped.dtype, _edges(mapped.shape), partial(_sliced_file, path))
 
-    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
-    @classmethod
-    def open(cls, path: str) -> NpyRows:
-        mapped = _map_npy(path)
-        return cls(path, mapped.shape, mapped.dtype)
-
-    @property
-    def resident(self) -> bool:
-        return False
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        return even_edges(self.shape[0], PARTITION_ROWS)
-
-    def slice(self, first: int, last: int) -> NDArray[Any]:
-        # Copied, so that no mapped page counts as this process's memory for longer than the partition lives.
-        return np.array(_map_npy(self.path)[first:last])
+def _sliced_file(path: str, first: int, last: int) -> NDArray[Any]:
+    # Copied, so that no mapped page counts as this process's memory for longer than the partition lives.
+    return np.array(_map_npy(path)[first:last])
 
 
 def _map_npy(path: str) -> np.memmap[Any, Any]:
@@ -112,70 +80,30 @@ def _map_npy(path: str) -> np.memmap[Any, Any]:
     return mapped
 
 
-@dataclass(frozen=True)
-class ZarrRows:
+def zarr_rows(path: str, name: str = "") -> RowArray:
     """A Zarr array in a store: read by whole chunks where it can be."""
-
-    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunk_rows: int
-    token: str
-    """Another one for each opening, so that an array written anew at its place is not taken for the old one."""
-
-    @classmethod
-    def open(cls, path: str, name: str = "") -> ZarrRows:
-        array = open_foreign_array(path, name)
-        rows = (array.shards or array.chunks)[0] if array.ndim else 1
-        return cls(path, name, array.shape, np.dtype(array.dtype), rows, os.urandom(8).hex())
-
-    @property
-    def resident(self) -> bool:
-        return False
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        step = self.chunk_rows * max(1, PARTITION_ROWS // max(self.chunk_rows, 1))
-        return even_edges(self.shape[0], step)
-
-    def slice(self, first: int, last: int) -> NDArray[Any]:
-        array = _opened_zarr_array(self.path, self.name, self.token)
-        with _reading(f"the array {self.path}/{self.name}", first, last):
-            check_chunk_files(array, self.path, first, last)
-            return np.asarray(array[first:last])
+    array = open_foreign_array(path, name)
+    token = os.urandom(8).hex()
+    shape, dtype, edges = _form(array)
+    return RowArray(shape, dtype, edges, partial(_sliced_chunks, path, name, token), token=token)
 
 
-@dataclass(frozen=True)
-class OpenedRows:
-    """A Zarr array in a store that has no path or URL of its own, such as a ZIP file: tasks get it with its store.
+def _form(array: Any) -> tuple[tuple[int, ...], np.dtype[Any], tuple[int, ...]]:
+    """Shape, type and edges of a Zarr array."""
+    chunk_rows = (array.shards or array.chunks)[0] if array.ndim else 1
+    return tuple(array.shape), np.dtype(array.dtype), _edges(array.shape, chunk_rows)
 
-    That is one for reading alone: where a store is opened anew to write, what it has may be gone.
-    """
 
-    array: Any
+def _sliced_chunks(path: str, name: str, token: str, first: int, last: int) -> NDArray[Any]:
+    array = _opened_zarr_array(path, name, token)
+    with _reading(f"the array {path}/{name}", first, last):
+        check_chunk_files(array, path, first, last)
+        return np.asarray(array[first:last])
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.dtype(self.array.dtype)
-        return dtype
-
-    @property
-    def resident(self) -> bool:
-        return False
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        rows = (self.array.shards or self.array.chunks)[0] if self.array.ndim else 1
-        return even_edges(self.shape[0], rows * max(1, PARTITION_ROWS // max(rows, 1)))
-
-    def slice(self, first: int, last: int) -> NDArray[Any]:
-        with _reading(f"an array in a {type(self.array.store).__name__}", first, last):
-            return np.asarray(self.array[first:last])
+def _sliced_store(array: Any, first: int, last: int) -> NDArray[Any]:
+    with _reading(f"an array in a {type(array.store).__name__}", first, last):
+        return np.asarray(array[first:last])
 
 
 @contextmanager
@@ -197,17 +125,19 @@ def _opened_zarr_array(path: str, name: str, token: str) -> Any:
 
 def row_array(array: Any) -> RowArray:
     """An array of any kind, to be read by ranges of rows."""
+    if isinstance(array, RowArray):
+        return array
     if isinstance(array, (str, os.PathLike)):
         path = locate(array)
-        return NpyRows.open(path) if path.endswith(".npy") else ZarrRows.open(path)
+        return _npy_rows(path) if path.endswith(".npy") else zarr_rows(path)
     if isinstance(array, zarr.Array):
-        return _zarr_rows(array)
+        return _rows_of_zarr(array)
     if hasattr(array, "dask") and hasattr(array, "chunks"):
         return _dask_rows(array)
     if isinstance(array, np.memmap) and _is_whole_file(array, str(array.filename)):
-        return NpyRows.open(str(array.filename))
+        return _npy_rows(str(array.filename))
     try:
-        return MemoryRows(np.asarray(array))
+        return _memory_rows(np.asarray(array))
     except ValueError as error:
         raise InputError("wrong-shape", f"The values are no array ({error}).", "Give rows of one length.") from error
 
@@ -233,15 +163,17 @@ def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
     )
 
 
-def _zarr_rows(array: Any) -> RowArray:
+def _rows_of_zarr(array: Any) -> RowArray:
     from zarr.storage import MemoryStore
 
     if (place := _zarr_place(array)) is not None:
-        return ZarrRows.open(*place)
+        return zarr_rows(*place)
     if isinstance(array.store, MemoryStore) or not array.store.read_only:
-        return MemoryRows(np.asarray(array[...]))
+        return _memory_rows(np.asarray(array[...]))
+    # In a store that has no path or URL of its own, such as a ZIP file: tasks get it with its store. That is one for
+    # reading alone, since where a store is opened anew to write, what it has may be gone.
     check_encoding(array, f"The array in a {type(array.store).__name__}")
-    return OpenedRows(array)
+    return RowArray(*_form(array), partial(_sliced_store, array))
 
 
 def _zarr_place(array: Any) -> tuple[str, str] | None:
@@ -256,30 +188,6 @@ def _zarr_place(array: Any) -> tuple[str, str] | None:
     return None
 
 
-@dataclass(frozen=True)
-class DaskRows:
-    """A dask array, computed by ranges of rows."""
-
-    array: Any
-    edges: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(int(length) for length in self.array.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.array.dtype
-        return dtype
-
-    @property
-    def resident(self) -> bool:
-        return False
-
-    def slice(self, first: int, last: int) -> NDArray[Any]:
-        return np.asarray(self.array[first:last].compute(scheduler="synchronous"))
-
-
 def refuse_futures(mappings: Iterable[Mapping[Any, Any]]) -> None:
     """Refuse a dask collection with parts that are results on a cluster: tasks cannot read those block by block."""
     for mapping in mappings:
@@ -292,9 +200,15 @@ def refuse_futures(mappings: Iterable[Mapping[Any, Any]]) -> None:
             )
 
 
-def _dask_rows(array: Any) -> DaskRows:
+def _dask_rows(array: Any) -> RowArray:
     # Futures lie in layers that are plain mappings; other layers would be spelled out by looking into them.
     refuse_futures(layer.mapping for layer in array.dask.layers.values() if hasattr(layer, "mapping"))
     if any(math.isnan(length) for length in array.shape):
         array = array.compute_chunk_sizes()  # a pass over the array: only that tells how long its chunks are
-    return DaskRows(array, (0, *np.cumsum(array.chunks[0], dtype=np.int64).tolist()))
+    shape = tuple(int(length) for length in array.shape)
+    edges = (0, *np.cumsum(array.chunks[0], dtype=np.int64).tolist())
+    return RowArray(shape, array.dtype, edges, partial(_computed, array))
+
+
+def _computed(array: Any, first: int, last: int) -> NDArray[Any]:
+    return np.asarray(array[first:last].compute(scheduler="synchronous"))

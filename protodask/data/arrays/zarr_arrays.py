@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.row_arrays import RowArray, ZarrRows, row_array
+from protodask.data.arrays.row_arrays import RowArray, row_array, zarr_rows
 from protodask.data.arrays.rows import check_finite
 from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.places.storage import locate
@@ -44,8 +44,8 @@ class ZarrArraysSource:
     ) -> ZarrArraysSource:
         """Open Zarr arrays by their paths; shapes are checked, rows are not read."""
         return cls.of(
-            ZarrRows.open(locate(features)),
-            None if target is None else ZarrRows.open(locate(target)),
+            zarr_rows(locate(features)),
+            None if target is None else zarr_rows(locate(target)),
             block_rows=block_rows,
         )
 
@@ -54,8 +54,8 @@ class ZarrArraysSource:
         cls, features: Any, target: Any = None, *, block_rows: int | None = None, checked: bool = True
     ) -> ZarrArraysSource:
         """The same for opened arrays: of Zarr, or whatever else is read by ranges of rows."""
-        matrix = _rows(features)
-        labels = None if target is None else _rows(target)
+        matrix = row_array(features)
+        labels = None if target is None else row_array(target)
         if len(matrix.shape) != 2 or matrix.dtype.kind not in "biuf" or 0 in matrix.shape:
             raise InputError(
                 "wrong-shape",
@@ -117,7 +117,3 @@ class ZarrArraysSource:
         if self.checked:
             check_finite(arrays[FEATURES.name], self.feature_names, start)
         return arrays
-
-
-def _rows(array: Any) -> RowArray:
-    return array if hasattr(array, "edges") else row_array(array)

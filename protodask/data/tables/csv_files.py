@@ -5,20 +5,18 @@ pandas is optional and imported where it is used.
 
 from __future__ import annotations
 
-import bisect
 import io
-import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns
-from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
+from protodask.data.tables.kept_columns import Kept
+from protodask.data.tables.tables import Partitions
 from protodask.data.tables.text_parts import TextParts, open_text, separator_of
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
@@ -98,55 +96,26 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
     return CsvColumns(types, separator, len(head) > 0)
 
 
-def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> CsvTable:
+def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> Partitions:
     """The table in files of one header, in their order; the first one tells the types of its columns."""
     first = texts[0]
     opened = partial(io.BytesIO, first.header + first.read(0)) if first.packed else partial(open_text, first.path)
-    return CsvTable(tuple(texts), csv_columns(first.path, labels, dropped, opened), kept)
+    columns = csv_columns(first.path, labels, dropped, opened)
+    pieces = [(text, part) for text in texts for part in range(text.n_parts)]
+    return Partitions(
+        columns.names,
+        columns.text,
+        pieces,
+        partial(_read_part, columns, kept),
+        tuple(mask(text.path) for text, _ in pieces),
+        tuple(text.n_parts for text in texts),
+        untyped=True,
+    )
 
 
-@dataclass(frozen=True)
-class CsvTable:
-    """The table in some CSV files, no more than a part of which is in memory; small to pickle."""
-
-    texts: tuple[TextParts, ...]
-    columns: CsvColumns
-    kept: Kept = NOTHING_KEPT
-    untyped: bool = True
-    resident: bool = False
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.columns.names
-
-    @property
-    def text(self) -> frozenset[str]:
-        return self.columns.text
-
-    @property
-    def counts(self) -> list[int]:
-        """Partitions of each file."""
-        return [text.n_parts for text in self.texts]
-
-    @cached_property
-    def _edges(self) -> tuple[int, ...]:
-        return (0, *itertools.accumulate(self.counts))
-
-    @property
-    def n_partitions(self) -> int:
-        return self._edges[-1]
-
-    def place(self, partition: int) -> str:
-        return mask(self._text(partition)[0].path)
-
-    def read(self, partition: int) -> Table:
-        text, part = self._text(partition)
-        return csv_text_table(text.header + text.read(part), text.path, self.columns, self.kept)
-
-    def _text(self, partition: int) -> tuple[TextParts, int]:
-        number = bisect.bisect_right(self._edges, partition) - 1
-        return self.texts[number], partition - self._edges[number]
+def _read_part(columns: CsvColumns, kept: Kept, piece: tuple[TextParts, int]) -> Table:
+    text, part = piece
+    return csv_text_table(text.header + text.read(part), text.path, columns, kept)
 
 
 def csv_text_table(text: bytes, path: str, columns: CsvColumns, kept: Kept) -> Table:

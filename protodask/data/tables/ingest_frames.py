@@ -5,14 +5,13 @@ Both are optional and imported where they are used.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,71 +19,22 @@ from numpy.typing import NDArray
 from protodask.data.arrays.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
 from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
+from protodask.data.tables.tables import Partitions
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
 
 
-@dataclass(frozen=True)
-class FrameTable:
-    """The partitions of a dask data frame."""
-
-    frame: Any
-    names: tuple[str, ...]
-    text: frozenset[str]
-    untyped: bool = False
-    kept: Kept = NOTHING_KEPT
-    resident: bool = False
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def n_partitions(self) -> int:
-        return int(self.frame.npartitions)
-
-    def place(self, partition: int) -> str:
-        return ""
-
-    def read(self, partition: int) -> Table:
-        try:
-            frame = _compute_partition(self.frame, partition)
-        except ProtodaskError:
-            raise
-        except OSError as error:
-            raise StorageError(
-                "unreadable", f"A table could not be read ({error}).", "Check the files and repeat."
-            ) from error
-        except ValueError as error:
-            raise InputError("unreadable", f"A table could not be read ({error}).", "Check the file.") from error
-        return partition_columns(frame, self.names, self.kept, self.untyped)
-
-
-@dataclass(frozen=True)
-class PandasTable:
-    """A pandas data frame in memory."""
-
-    frame: Any
-    names: tuple[str, ...]
-    text: frozenset[str]
-    untyped: bool = False
-    kept: Kept = NOTHING_KEPT
-    resident: bool = True
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    def place(self, partition: int) -> str:
-        return ""
-
-    @property
-    def n_partitions(self) -> int:
-        return len(even_edges(len(self.frame), PARTITION_ROWS)) - 1
-
-    def read(self, partition: int) -> Table:
-        first = partition * PARTITION_ROWS
-        return partition_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names, self.kept, self.untyped)
-
-
-def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> PandasTable:
-    """A pandas data frame as a table."""
+def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> Partitions:
+    """A pandas data frame in memory as a table."""
     frame = _named(frame, dropped)
-    return PandasTable(frame, tuple(frame.columns), text_columns(frame) - _number_objects(frame), kept=kept)
+    names = tuple(frame.columns)
+    pieces = tuple(itertools.pairwise(even_edges(len(frame), PARTITION_ROWS)))
+    read = partial(_read_rows, frame, names, kept)
+    return Partitions(names, text_columns(frame) - _number_objects(frame), pieces, read, resident=True)
+
+
+def _read_rows(frame: Any, names: Sequence[str], kept: Kept, rows: tuple[int, int]) -> Table:
+    return partition_columns(frame.iloc[slice(*rows)], names, kept, untyped=False)
 
 
 NUMBERS = ("boolean", "decimal", "integer", "floating", "mixed-integer-float")
@@ -103,12 +53,28 @@ def _number_objects(frame: Any) -> frozenset[str]:
     return frozenset(name for name in objects if infer_dtype(frame[name], skipna=True) in NUMBERS)
 
 
-def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> FrameTable:
+def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> Partitions:
     """A dask data frame as a table; it stays lazy."""
     operands = (operand for expression in frame.expr.walk() for operand in expression.operands)
     refuse_futures(operand for operand in operands if isinstance(operand, dict))
     frame = _named(frame, dropped)
-    return FrameTable(frame, tuple(frame.columns), text_columns(frame), kept=kept)
+    names = tuple(frame.columns)
+    read = partial(_read_computed, frame, names, kept)
+    return Partitions(names, text_columns(frame), range(int(frame.npartitions)), read)
+
+
+def _read_computed(frame: Any, names: Sequence[str], kept: Kept, partition: int) -> Table:
+    try:
+        found = _compute_partition(frame, partition)
+    except ProtodaskError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            "unreadable", f"A table could not be read ({error}).", "Check the files and repeat."
+        ) from error
+    except ValueError as error:
+        raise InputError("unreadable", f"A table could not be read ({error}).", "Check the file.") from error
+    return partition_columns(found, names, kept, untyped=False)
 
 
 def are_numbers(dtypes: Iterable[Any]) -> bool:

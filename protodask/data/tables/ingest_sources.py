@@ -22,7 +22,7 @@ from protodask.data.tables.ingest_frames import dask_table, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.source_files import find_files, is_table_path
 from protodask.data.tables.source_tables import file_tables
-from protodask.data.tables.tables import ArraysTable, Partitions, join_tables
+from protodask.data.tables.tables import Partitions, arrays_table, join_tables
 from protodask.errors import InputError, StorageError
 
 FEATURE_NAMES = ("features", "X", "x", "data")
@@ -166,7 +166,7 @@ def _load_npz(path: str) -> dict[str, NDArray[Any]]:
         ) from error
 
 
-def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
+def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
     matrix = next((arrays[name] for name in FEATURE_NAMES if name in arrays), None)
     if matrix is None:
         raise InputError(
@@ -191,7 +191,7 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
         raise InputError(
             "wrong-shape", f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest."
         )
-    return ArraysTable(names, rows, others, called.kept)
+    return arrays_table(names, rows, others, called.kept)
 
 
 def _rows(array: Any) -> RowArray:

@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
-from uuid import uuid4
 
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns, text_columns
-from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
+from protodask.data.tables.kept_columns import Kept
 from protodask.data.tables.source_files import changed_meanwhile, open_file
+from protodask.data.tables.tables import Partitions
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 
@@ -116,12 +117,29 @@ def _folder_value(text: str) -> str | int | None:
     return int(text) if WHOLE_NUMBER.fullmatch(text) else text
 
 
-def parquet_table(files: Sequence[ParquetParts], dropped: frozenset[str], kept: Kept) -> ParquetTable:
+def parquet_table(files: Sequence[ParquetParts], dropped: frozenset[str], kept: Kept) -> Partitions:
     """The table in files of one form, in their order."""
     names, text = parquet_names(files[0].schema, files[0].path, dropped, kept)
-    pieces = tuple((file.path, file.rows, groups) for file in files for groups in file.groups)
-    counts = tuple(len(file.groups) for file in files)
-    return ParquetTable(pieces, counts, names, text, kept)
+    pieces = [(file.path, file.rows, groups) for file in files for groups in file.groups]
+    return Partitions(
+        names,
+        text,
+        pieces,
+        partial(_read_groups, names, kept),
+        tuple(mask(path) for path, _, _ in pieces),
+        tuple(len(file.groups) for file in files),
+    )
+
+
+def _read_groups(names: Sequence[str], kept: Kept, piece: tuple[str, int, Sequence[int]]) -> Table:
+    """Row groups of a file, of which it is known how many rows all of it has."""
+    from pyarrow.parquet import ParquetFile
+
+    path, rows, groups = piece
+    with parquet_errors(path), open_file(path) as file, ParquetFile(file) as opened:
+        if opened.metadata.num_rows != rows:
+            raise changed_meanwhile(path)
+        return parquet_columns(opened, path, groups, names, kept)
 
 
 def parquet_names(
@@ -132,38 +150,6 @@ def parquet_names(
     with parquet_errors(path):
         frame = _frame(schema.empty_table().select([name for name in names if name in schema.names]), path, kept)
     return names, text_columns(frame[list(names)])
-
-
-@dataclass(frozen=True)
-class ParquetTable:
-    """The table in some Parquet files; small to pickle."""
-
-    pieces: tuple[tuple[str, int, tuple[int, ...]], ...] = field(repr=False)  # a URL may hold a secret
-    """The file of each partition, the rows of all of it, and its row groups."""
-    counts: tuple[int, ...]
-    """Partitions of each file."""
-    names: tuple[str, ...]
-    text: frozenset[str]
-    kept: Kept = NOTHING_KEPT
-    untyped: bool = False
-    resident: bool = False
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def n_partitions(self) -> int:
-        return len(self.pieces)
-
-    def place(self, partition: int) -> str:
-        return mask(self.pieces[partition][0])
-
-    def read(self, partition: int) -> Table:
-        from pyarrow.parquet import ParquetFile
-
-        path, rows, groups = self.pieces[partition]
-        with parquet_errors(path), open_file(path) as file, ParquetFile(file) as opened:
-            if opened.metadata.num_rows != rows:
-                raise changed_meanwhile(path)
-            return parquet_columns(opened, path, groups, self.names, self.kept)
 
 
 def parquet_columns(opened: Any, path: str, groups: Sequence[int], names: Sequence[str], kept: Kept) -> Table:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-from protodask.data.tables.csv_files import CsvTable, csv_table
+from protodask.data.tables.csv_files import csv_table
 from protodask.data.tables.encoding import columns_besides
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
-from protodask.data.tables.parquet_files import ParquetParts, ParquetTable, parquet_parts, parquet_table
+from protodask.data.tables.parquet_files import ParquetParts, parquet_parts, parquet_table
 from protodask.data.tables.source_files import is_parquet_path
 from protodask.data.tables.tables import Partitions, check_same_columns, join_tables, names_by_table
 from protodask.data.tables.text_parts import TextParts, text_parts
@@ -23,7 +23,7 @@ PARQUET_PARTITION_BYTES = 32 * 2**20
 
 def file_tables(
     paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], kept: Kept = NOTHING_KEPT
-) -> list[CsvTable | ParquetTable]:
+) -> list[Partitions]:
     """The tables in some files, in their order. `labels` are columns to read as labels rather than numbers.
 
     Files that follow each other are one table where they are of one form: a table for each of thousands would be slow.
@@ -33,7 +33,7 @@ def file_tables(
         import pyarrow  # noqa: F401
     known, left_out = frozenset((*labels, *kept.texts)), frozenset(dropped)
     opened = [_opened(path) for path in paths]
-    tables: list[CsvTable | ParquetTable] = []
+    tables: list[Partitions] = []
     for _, together in itertools.groupby(enumerate(opened), lambda pair: pair[1].form or pair[0]):
         alike = [file for _, file in together]
         texts = [file for file in alike if isinstance(file, TextParts)]

@@ -6,10 +6,10 @@ import bisect
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from functools import lru_cache, partial
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -46,36 +46,37 @@ OBJECT_BYTES = 64
 """About what a short text takes besides its reference."""
 
 
-class Partitions(Protocol):
+@dataclass(frozen=True)
+class Partitions:
     """A table in partitions of unknown length, in a fixed order; each fits into memory."""
 
-    @property
-    def names(self) -> tuple[str, ...]: ...
+    names: tuple[str, ...]
+    text: frozenset[str]
+    """Columns that hold something else than numbers and truth values."""
+    pieces: Sequence[Any] = field(repr=False)  # a URL may hold a secret
+    """What tells the partitions apart: ranges of rows, or parts of files."""
+    read_piece: Callable[[Any], Table] = field(repr=False)
+    """Reads one of them; picklable, and small unless the table is in memory."""
+    places: tuple[str, ...] = ()
+    """What each partition is a part of, such as a file, for messages; none where nobody knows."""
+    counts: tuple[int, ...] = ()
+    """Partitions of each file, if it is of files."""
+    untyped: bool = False
+    """Whether labels come as text whatever they are, as from CSV files."""
+    resident: bool = False
+    parts: tuple[Partitions, ...] = field(default=(), repr=False)
+    """Tables that it is made of, one after the other."""
+    key: str = field(default_factory=lambda: uuid4().hex)
 
     @property
-    def text(self) -> frozenset[str]:
-        """Columns that hold something else than numbers and truth values."""
-        ...
-
-    @property
-    def untyped(self) -> bool:
-        """Whether labels come as text whatever they are, as from CSV files."""
-        ...
-
-    @property
-    def n_partitions(self) -> int: ...
-
-    @property
-    def resident(self) -> bool: ...
-
-    @property
-    def key(self) -> str: ...
+    def n_partitions(self) -> int:
+        return len(self.pieces)
 
     def place(self, partition: int) -> str:
-        """What a partition is a part of, such as a file, for messages; no text where nobody knows."""
-        ...
+        return self.places[partition] if self.places else ""
 
-    def read(self, partition: int) -> Table: ...
+    def read(self, partition: int) -> Table:
+        return self.read_piece(self.pieces[partition])
 
 
 @dataclass(frozen=True)
@@ -249,118 +250,64 @@ def table_bytes(table: Table) -> int:
     return sum(array.nbytes + (OBJECT_BYTES * array.size if array.dtype.kind == "O" else 0) for array in arrays)
 
 
-@dataclass(frozen=True)
-class ArraysTable:
-    """A table of a matrix of features and columns besides it."""
-
-    names_of_features: tuple[str, ...]
-    features: RowArray
-    others: Mapping[str, RowArray] = field(default_factory=dict)
-    kept: Kept = NOTHING_KEPT
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    def __post_init__(self) -> None:
-        shape = self.features.shape
-        if len(shape) != 2:
-            raise InputError("wrong-shape", f"The features have the shape {shape}.", "Give a matrix: rows by features.")
-        for name, array in self.others.items():
-            if array.shape != shape[:1]:
-                raise InputError(
-                    "wrong-shape",
-                    f"The array {name!r} has the shape {array.shape}, and there are {shape[0]} rows of features.",
-                    "Give one value for each row.",
-                )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.names_of_features, *self.others)
-
-    def place(self, partition: int) -> str:
-        return ""
-
-    @property
-    def text(self) -> frozenset[str]:
-        matrix = () if self.features.dtype.kind in "biuf" else self.names_of_features
-        return frozenset((*matrix, *(name for name, array in self.others.items() if array.dtype.kind not in "biuf")))
-
-    @property
-    def untyped(self) -> bool:
-        return False
-
-    @property
-    def resident(self) -> bool:
+def arrays_table(
+    names: tuple[str, ...], features: RowArray, others: Mapping[str, RowArray], kept: Kept = NOTHING_KEPT
+) -> Partitions:
+    """A table of a matrix, whose columns have these names, and columns besides it."""
+    shape = features.shape
+    if len(shape) != 2:
+        raise InputError("wrong-shape", f"The features have the shape {shape}.", "Give a matrix: rows by features.")
+    for name, array in others.items():
+        if array.shape != shape[:1]:
+            raise InputError(
+                "wrong-shape",
+                f"The array {name!r} has the shape {array.shape}, and there are {shape[0]} rows of features.",
+                "Give one value for each row.",
+            )
+    text = [name for name, array in others.items() if array.dtype.kind not in "biuf"]
+    return Partitions(
+        (*names, *others),
+        frozenset((*(() if features.dtype.kind in "biuf" else names), *text)),
+        tuple(itertools.pairwise(features.edges)),
+        partial(_read_arrays, names, features, others, kept),
         # By the features alone: columns in memory beside them are small, and travel with the table.
-        return self.features.resident
-
-    @property
-    def n_partitions(self) -> int:
-        return len(self.features.edges) - 1
-
-    def read(self, partition: int) -> Table:
-        first, last = self.features.edges[partition : partition + 2]
-        others = {name: array.slice(first, last) for name, array in self.others.items()}
-        table = MatrixTable(self.names_of_features, self.features.slice(first, last), others)
-        if not self.kept.names:
-            return table
-        return KeptTable(table, kept_of_arrays({name: table[name] for name in self.kept.names}))
+        resident=features.resident,
+    )
 
 
-@dataclass(frozen=True)
-class JoinedTable:
-    """Tables one after the other: the columns that all of them have, in the order of the first."""
-
-    parts: Sequence[Partitions]
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        common = frozenset(self.parts[0].names).intersection(*(part.names for part in self.parts))
-        return tuple(name for name in self.parts[0].names if name in common)
-
-    @property
-    def text(self) -> frozenset[str]:
-        return frozenset[str]().union(*(part.text for part in self.parts))
-
-    @property
-    def untyped(self) -> bool:
-        return any(part.untyped for part in self.parts)
-
-    @property
-    def resident(self) -> bool:
-        return all(part.resident for part in self.parts)
-
-    @cached_property
-    def edges(self) -> tuple[int, ...]:
-        """Partitions before each part, and in all of them."""
-        return (0, *itertools.accumulate(part.n_partitions for part in self.parts))
-
-    @property
-    def n_partitions(self) -> int:
-        return self.edges[-1]
-
-    def place(self, partition: int) -> str:
-        part, number = self._part(partition)
-        return part.place(number)
-
-    def read(self, partition: int) -> Table:
-        part, number = self._part(partition)
-        return part.read(number)
-
-    def _part(self, partition: int) -> tuple[Partitions, int]:
-        if not 0 <= partition < self.n_partitions:
-            raise IndexError("beyond the last partition")
-        part = bisect.bisect_right(self.edges, partition) - 1
-        return self.parts[part], partition - self.edges[part]
+def _read_arrays(
+    names: tuple[str, ...], features: RowArray, others: Mapping[str, RowArray], kept: Kept, rows: tuple[int, int]
+) -> Table:
+    table = MatrixTable(names, features.slice(*rows), {name: array.slice(*rows) for name, array in others.items()})
+    return KeptTable(table, kept_of_arrays({name: table[name] for name in kept.names})) if kept.names else table
 
 
 def join_tables(tables: Sequence[Partitions]) -> Partitions:
-    """Several tables as one."""
-    return tables[0] if len(tables) == 1 else JoinedTable(tuple(tables))
+    """Tables one after the other: the columns that all of them have, in the order of the first."""
+    if len(tables) == 1:
+        return tables[0]
+    common = frozenset(tables[0].names).intersection(*(table.names for table in tables))
+    pieces = [(table, number) for table in tables for number in range(table.n_partitions)]
+    return Partitions(
+        tuple(name for name in tables[0].names if name in common),
+        frozenset[str]().union(*(table.text for table in tables)),
+        pieces,
+        _read_of_table,
+        tuple(table.place(number) for table, number in pieces),
+        untyped=any(table.untyped for table in tables),
+        resident=all(table.resident for table in tables),
+        parts=tuple(tables),
+    )
+
+
+def _read_of_table(piece: tuple[Partitions, int]) -> Table:
+    table, number = piece
+    return table.read(number)
 
 
 def names_by_table(table: Partitions) -> dict[str, tuple[str, ...]]:
     """The columns of each of the tables that a table is made of, by what messages call it."""
-    if not isinstance(table, JoinedTable):
+    if not table.parts:
         return {"The table": table.names}
     found: dict[str, tuple[str, ...]] = {}
     for number, part in enumerate(table.parts):

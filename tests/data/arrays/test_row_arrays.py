@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
-from protodask.data.arrays.row_arrays import NpyRows, ZarrRows, row_array
-from protodask.data.tables.tables import ArraysTable, JoinedTable
+from protodask.data.arrays.row_arrays import row_array, zarr_rows
+from protodask.data.tables.tables import arrays_table, join_tables
 from protodask.evaluation import auc
 
 
@@ -21,7 +21,7 @@ def test_zarr_rows__of_an_array_that_was_written_anew(tmp_path: Path) -> None:
     path = str(tmp_path / "x.zarr")
     for rows, value in ((10, 1.0), (30, 2.0), (30, 3.0)):
         stored = zarr.create_array(path, data=np.full((rows, 2), value), chunks=(rows // 2, 2), overwrite=True)
-        for opened in (ZarrRows.open(path), row_array(stored), row_array(path)):
+        for opened in (zarr_rows(path), row_array(stored), row_array(path)):
             assert opened.shape == (rows, 2)
             np.testing.assert_array_equal(opened.slice(1, rows), np.full((rows - 1, 2), value))
 
@@ -29,9 +29,9 @@ def test_zarr_rows__of_an_array_that_was_written_anew(tmp_path: Path) -> None:
 def test_zarr_rows__are_told_apart_by_their_opening(tmp_path: Path) -> None:
     path = str(tmp_path / "x.zarr")
     zarr.create_array(path, data=np.zeros((10, 2)))
-    opened = ZarrRows.open(path)
+    opened = zarr_rows(path)
     assert pickle.loads(pickle.dumps(opened)) == opened
-    assert ZarrRows.open(path) != opened
+    assert zarr_rows(path) != opened
 
 
 def edited(path: Path, mode: Literal["c", "r+"]) -> Any:
@@ -69,7 +69,7 @@ def test_row_array__of_a_memory_map_is_what_it_shows(view: str, tmp_path: Path) 
     found = row_array(array)
     np.testing.assert_array_equal(found.slice(1, 8), np.array(array)[1:8])
     assert found.dtype == array.dtype
-    assert isinstance(found, NpyRows) == (view == "whole")  # tasks elsewhere open the file themselves
+    assert (not found.resident) == (view == "whole")  # tasks elsewhere open the file themselves
 
 
 @pytest.mark.parametrize("view", ["whole", "reversed", "edited in memory"])
@@ -85,11 +85,11 @@ def test_auc__of_a_memory_map_is_that_of_what_it_shows(view: str, tmp_path: Path
 def test_table__is_in_memory_where_its_features_are() -> None:
     features, target = np.zeros((100, 2)), np.arange(100)
     names = ("a", "b")
-    lazy = ArraysTable(names, row_array(dask.array.from_array(features, chunks=(30, 2))), {"y": row_array(target)})
-    resident = ArraysTable(names, row_array(features), {"y": row_array(dask.array.from_array(target, chunks=40))})
+    lazy = arrays_table(names, row_array(dask.array.from_array(features, chunks=(30, 2))), {"y": row_array(target)})
+    resident = arrays_table(names, row_array(features), {"y": row_array(dask.array.from_array(target, chunks=40))})
     assert (lazy.resident, resident.resident) == (False, True)
-    assert not JoinedTable((lazy, resident)).resident
-    assert JoinedTable((resident, resident)).resident
+    assert not join_tables([lazy, resident]).resident
+    assert join_tables([resident, resident]).resident
     sent = pickle.loads(pickle.dumps(lazy))
     np.testing.assert_array_equal(sent.read(1)["y"], target[30:60])
 
