@@ -4,9 +4,9 @@ In a folder, a lock keeps a second writer waiting until the first has ended; the
 dies. At a URL there are no locks. S3 replaces the file only if nobody else has done so since it was read (a conditional
 write), and who is told that begins again with what is there now. So two that publish at once get numbers of their own,
 and neither's move of an alias is lost. Stores of other kinds know no such write here, and S3 servers of other makers
-may leave the condition aside: there the file is looked at once more after it was written, which catches all but a
-second writer that read before this look and writes after it. Its publication then takes the place of the first one,
-whose version is gone; so let one at a time write to a registry in such a store.
+may leave the condition aside: there the file is looked at just before and once more after it was written, which catches
+all but a second writer that read before this one wrote and writes after its last look. Its publication then takes the
+place of the first one, whose version is gone; so let one at a time write to a registry in such a store.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
-from protodask.data.places.conditional import Tag, tag_of, write_if
-from protodask.data.places.local_files import delete, place_aside
-from protodask.data.places.locations import delete_below, inside, is_url, list_names, storage_errors, write_object
+from protodask.data.places.bounded import read_object
+from protodask.data.places.conditional import Tag, replace_object, tag_of
+from protodask.data.places.local_files import place_aside
+from protodask.data.places.locations import inside, is_url, list_names, storage_errors
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.registry_state import (
     FOLDER,
     REGISTRY_FILE,
     VERSIONS,
     RegistryState,
+    parse_state,
     read_state,
     require_state,
     to_bytes,
 )
+from protodask.data.places.storage import remove_inside
 from protodask.data.places.whole_files import write_whole
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
@@ -55,7 +58,7 @@ def create(place: str) -> RegistryState:
         if state is None:
             _check_empty(place)
             state = RegistryState()
-            if not _replaced(place, state, tag):
+            if not _replaced(place, None, state, tag):
                 state = require_state(place)
     return state
 
@@ -87,7 +90,8 @@ def change(place: str, changed: Callable[[RegistryState], RegistryState]) -> tup
         for _ in range(TRIES):
             # The tag is read first: if the state is newer than it, the condition fails and all begins anew.
             tag = _tag(place)
-            before = require_state(place)
+            content = read_object(place, REGISTRY_FILE)
+            before = require_state(place) if content is None else parse_state(content, place)
             try:
                 after = changed(before)
             except ProtodaskError:
@@ -95,7 +99,7 @@ def change(place: str, changed: Callable[[RegistryState], RegistryState]) -> tup
                 if is_url(place) and require_state(place) != before:
                     continue
                 raise
-            if after == before or _replaced(place, after, tag):
+            if after == before or _replaced(place, content, after, tag):
                 with suppress(OSError, StorageError):  # what cannot be removed now, the next writer removes
                     _remove_unlisted(place, after)
                 return before, after
@@ -116,19 +120,16 @@ def writing(place: str) -> Iterator[None]:
         os.makedirs(place, exist_ok=True)
     file = os.path.join(os.path.realpath(place), REGISTRY_FILE)
     deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        lock = sole_writer(file)
-        try:
-            lock.__enter__()
-            break
-        except StorageError as error:
-            if not isinstance(error.__cause__, BlockingIOError) or time.monotonic() > deadline:
-                raise
-            time.sleep(LOOK_SECONDS)
-    try:
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(sole_writer(file))
+                break
+            except StorageError as error:
+                if not isinstance(error.__cause__, BlockingIOError) or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
         yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def new_folder(number: int) -> str:
@@ -138,10 +139,7 @@ def new_folder(number: int) -> str:
 
 def remove_folder(place: str, name: str) -> None:
     """Remove the folder of a version."""
-    if is_url(place):
-        delete_below(inside(place, VERSIONS), name)
-    else:
-        delete(os.path.join(place, VERSIONS, name))
+    remove_inside(inside(place, VERSIONS), name)
 
 
 def _remove_unlisted(place: str, state: RegistryState) -> None:
@@ -157,23 +155,16 @@ def _remove_unlisted(place: str, state: RegistryState) -> None:
             remove_folder(place, name)
 
 
-def _replaced(place: str, state: RegistryState, tag: Tag) -> bool:
-    """Replace the file; False if somebody else did meanwhile."""
+def _replaced(place: str, before: bytes | None, state: RegistryState, tag: Tag) -> bool:
+    """Replace the file with this content; False if somebody else did meanwhile."""
     content = to_bytes(state.describe())
     with storage_errors(place, "writing"):
-        if not is_url(place):
-            file = os.path.join(os.path.realpath(place), REGISTRY_FILE)
-            write_whole(file, place_aside(file), [content])
-            return True
-        if tag.conditional:
-            return _written_if(place, content, tag)
-        write_object(place, REGISTRY_FILE, content)
-    return read_state(place) == state
+        if is_url(place):
+            return replace_object(place, REGISTRY_FILE, before, content, tag)
+        file = os.path.join(os.path.realpath(place), REGISTRY_FILE)
+        write_whole(file, place_aside(file), [content])
+        return True
 
 
 def _tag(place: str) -> Tag:
     return tag_of(place, REGISTRY_FILE) if is_url(place) else Tag(None, False)
-
-
-def _written_if(place: str, content: bytes, tag: Tag) -> bool:
-    return write_if(place, REGISTRY_FILE, content, tag)

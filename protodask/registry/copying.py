@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +10,6 @@ from typing import Any
 from protodask.data.places.bounded import open_anew, open_inside, open_named
 from protodask.data.places.generations import GENERATION
 from protodask.data.places.locations import inside, is_url, open_store, storage_errors, write_object
-from protodask.data.places.registry_state import DIGEST_BYTES
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
 
@@ -26,7 +24,7 @@ def copy_group(source: str, target: str) -> None:
     for name in list(_names_below(source)):
         with storage_errors(source, "reading"):
             if is_url(source) or is_url(target):
-                _put(target, name, _read(source, name))
+                write_file(target, name, _read(source, name))
                 continue
             place = os.path.join(target, *name.split("/"))
             with storage_errors(target, "writing"):
@@ -61,17 +59,8 @@ def read_file(path: str) -> bytes:
     return content
 
 
-def digest(content: bytes) -> str:
-    """A digest of a file's content."""
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def write_file(folder: str, name: str, content: bytes) -> None:
+def write_file(target: str, name: str, content: bytes) -> None:
     """Write a file into a folder or below a URL."""
-    _put(folder, name, content)
-
-
-def _put(target: str, name: str, content: bytes) -> None:
     with storage_errors(target, "writing"):
         if is_url(target):
             write_object(target, name, content)

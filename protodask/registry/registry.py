@@ -30,10 +30,11 @@ from protodask.data.places.registry_state import (
     to_bytes,
 )
 from protodask.data.places.storage import check_outside, find_group
+from protodask.data.tables.source_files import bytes_digest
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
 from protodask.registry import changing
-from protodask.registry.copying import copy_group, digest, read_file, write_file
+from protodask.registry.copying import copy_group, read_file, write_file
 from protodask.registry.differences import Difference, difference
 from protodask.registry.versions import Model, Version, fingerprint_of, kind_of, load_any, read_version, record_of
 
@@ -281,7 +282,7 @@ class _Parts:
     @cached_property
     def attached(self) -> dict[str, AttachedFile]:
         return {
-            name: AttachedFile(_file_name(name, path), len(content), digest(content))
+            name: AttachedFile(_file_name(name, path), len(content), bytes_digest(content))
             for name, (path, content) in self.files.items()
         }
 

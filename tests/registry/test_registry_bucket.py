@@ -11,6 +11,7 @@ from support.errors import refused
 from support.object_stores import keys_of, make_bucket, reached
 
 from protodask import load_model
+from protodask.data.places import conditional, generations
 from protodask.data.places import locations as locations_module
 from protodask.data.places.locations import list_names, write_object
 from protodask.data.places.references import has_alias, reference_fingerprint, resolve
@@ -205,7 +206,7 @@ def test_change__that_another_one_wrote_over_begins_again(model_at: Models, monk
         if others and before is not None:
             write(place, name, to_bytes(before.moved("trial", others.pop(), "now", "somebody else").describe()))
 
-    monkeypatch.setattr(changing, "write_object", writing)
+    monkeypatch.setattr(conditional, "write_object", writing)
     assert registry.publish(model_at(2), alias="champion").version.number == 2
     assert registry.aliases == {"champion": 2, "previous": 1, "trial": 1}
     assert len(list_names(registry.path, "versions")) == 2
@@ -252,8 +253,8 @@ def test_publish__ended_anywhere_is_whole_or_not_at_all(late: bool, bucket: str,
 
             patch.setattr(registry_module, "copy_group", ending(copying_module.copy_group))
             patch.setattr(registry_module, "write_file", ending(copying_module.write_file))
-            patch.setattr(changing, "_written_if", ending(changing._written_if))
-            patch.setattr(changing, "delete_below", ending(locations_module.delete_below))
+            patch.setattr(changing, "replace_object", ending(conditional.replace_object))
+            patch.setattr(generations, "delete_below", ending(locations_module.delete_below))
             try:
                 registry.publish(model_at(4), alias="champion", retain=1)
                 done = True

@@ -50,7 +50,8 @@ class RangedRows:
 
     @property
     def resident(self) -> bool:
-        return all(part.source.resident for part in self.ranges)
+        # Tasks read what lies in stores themselves, but cannot reach what is in this process.
+        return any(part.source.resident for part in self.ranges)
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)

@@ -80,34 +80,6 @@ def first_unusable(features: NDArray[Any]) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class RelaidSource:
-    """The rows of `head` up to `offset`, followed by all rows of `tail`, in blocks of their own."""
-
-    tail: Source
-    layout: Layout
-    offset: int = 0
-    head: Source | None = None
-
-    @property
-    def key(self) -> str:
-        before = "" if self.head is None else self.head.key
-        return f"{before}[:{self.offset}]+{self.tail.key}/{self.layout.block_rows}"
-
-    @property
-    def resident(self) -> bool:
-        return self.tail.resident
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        parts: list[Arrays] = []
-        if start < self.offset and self.head is not None:
-            parts.append(read_rows(self.head, start, min(stop, self.offset)))
-        if stop > self.offset:
-            parts.append(read_rows(self.tail, max(start - self.offset, 0), stop - self.offset))
-        return Block(number, start, join_rows(parts))
-
-
-@dataclass(frozen=True)
 class BlockNumbers:
     """Block numbers without rows, for a pass whose tasks read by themselves.
 

@@ -29,7 +29,7 @@ from protodask.data.format.segments import (
 from protodask.data.places.bounded import file_status, read_object
 from protodask.data.places.conditional import Tag, replace_object, tag_of
 from protodask.data.places.generations import ROOT, give_up
-from protodask.data.places.local_files import delete, flush, flush_handle, make_durable, place_aside, remove
+from protodask.data.places.local_files import make_durable, place_aside, remove
 from protodask.data.places.locations import gone, inside, is_url, list_names
 from protodask.data.places.records import hash_json
 from protodask.data.places.storage import (
@@ -42,6 +42,7 @@ from protodask.data.places.storage import (
     storage_errors,
     write_group,
 )
+from protodask.data.places.whole_files import write_whole
 from protodask.errors import ProtodaskError, StorageError
 from protodask.places import mask
 
@@ -132,7 +133,9 @@ class Change:
         if self.is_overtaken():
             raise _overtaken(self.dataset.path)
         if not is_url(self.place):
-            self._replace_file(content)
+            # Beside the dataset: Zarr warns of files in a group that it does not know.
+            aside = place_aside(os.path.realpath(self.dataset.path))
+            write_whole(os.path.join(self.place, ROOT), aside, [content])
         else:
             replace_object(self.place, ROOT, self.base, content, self.tag)
         if not self.is_committed():
@@ -140,20 +143,6 @@ class Change:
         with suppress(OSError, ProtodaskError):  # it is committed; what could not be removed now, the next one removes
             remove_unnamed(self.place, metadata, metadata.commit if self.certain else metadata.commit - 1)
         return Dataset.open(self.dataset.path)
-
-    def _replace_file(self, content: bytes) -> None:
-        # Beside the dataset: Zarr warns of files in a group that it does not know.
-        aside = place_aside(os.path.realpath(self.dataset.path))
-        try:
-            with open(aside, "wb") as file:
-                file.write(content)
-                file.flush()
-                flush_handle(file.fileno())
-            os.replace(aside, os.path.join(self.place, ROOT))
-        except BaseException:
-            delete(aside)
-            raise
-        flush(self.place)
 
     def give_up(self) -> None:
         """Remove what was added, unless it counts."""

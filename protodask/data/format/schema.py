@@ -91,6 +91,18 @@ class Column:
         return replace(self, filled=total / (rows - missing), marked=True)
 
 
+def check_dtype(dtype: str) -> None:
+    """Refuse a type that features are not stored as."""
+    if dtype not in FEATURES.dtypes:
+        raise InputError("bad-setting", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
+
+
+def check_block_rows(rows: int) -> None:
+    """Refuse a number of rows that blocks do not have."""
+    if rows < 1 or rows & (rows - 1):
+        raise InputError("bad-setting", f"block_rows is {rows}.", "Give a power of two, or leave it out.")
+
+
 def feature_names(columns: Iterable[Column]) -> tuple[str, ...]:
     """Of all features of some columns."""
     return tuple(name for column in columns for name in column.feature_names)

@@ -15,7 +15,8 @@ import numpy as np
 import zarr
 
 from protodask.data.arrays.plain_arrays import make_array
-from protodask.data.arrays.rows import BlockNumbers, NamedArrays, RelaidSource, check_finite
+from protodask.data.arrays.row_ranges import RangedRows, RowRange
+from protodask.data.arrays.rows import BlockNumbers, NamedArrays, check_finite
 from protodask.data.format.commits import appended_segment, changing, segments_before
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.metadata import (
@@ -39,6 +40,8 @@ from protodask.data.format.schema import (
     WEIGHT,
     Column,
     Label,
+    check_block_rows,
+    check_dtype,
     row_weights,
 )
 from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
@@ -274,8 +277,7 @@ def write_dataset(
 
 
 def _check_schema(metadata: Metadata) -> None:
-    if metadata.dtype not in FEATURES.dtypes:
-        raise InputError("bad-setting", f"The dtype {metadata.dtype!r} is not supported.", "Use float32 or float64.")
+    check_dtype(metadata.dtype)
     if len(metadata.classes) < 2:
         raise InputError(
             "one-class",
@@ -296,8 +298,7 @@ def _check_schema(metadata: Metadata) -> None:
 
 def _block_rows(metadata: Metadata, wanted: int | None) -> int:
     rows = choose_block_rows(metadata.n_rows, metadata.row_bytes) if wanted is None else wanted
-    if rows < 1 or rows & (rows - 1):
-        raise InputError("bad-setting", f"block_rows is {rows}.", "Give a power of two, or leave it out.")
+    check_block_rows(rows)
     if min(rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
         raise InputError(
             "over-limit",
@@ -332,7 +333,9 @@ def _relaid(source: Source, metadata: Metadata, head: Dataset | None = None) -> 
     layout = Layout(metadata.n_rows, metadata.block_rows)
     if head is None and source.layout == layout:
         return source
-    return RelaidSource(source, layout, 0 if head is None else head.n_rows, head)
+    before = () if head is None else (RowRange(head, 0, head.n_rows),)
+    names = tuple(variable.name for variable in metadata.variables)
+    return RangedRows((*before, RowRange(source, 0, source.layout.n_rows)), names, layout)
 
 
 def _write_blocks(source: Source, writer: BlockWriter, engine: Engine, first: int = 0) -> Written:

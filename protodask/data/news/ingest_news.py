@@ -256,20 +256,20 @@ def _read_files(
             "unsupported", f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out --new for arrays."
         )
     if encoder is None:
-        table, partitions = tables_by_file(paths, work.wanted.labels, dropped)
+        table = tables_by_file(paths, work.wanted.labels, dropped)
         found, learnt = encode_anew(table, work.wanted, work.engine, work.block_rows)
-        return learnt, found, _rows_by_file(found.edges, partitions)
+        return learnt, found, _rows_by_file(found.edges, table.counts)
     labels = [column.name for column in encoder.columns if column.kind != "numeric"]
     texts = [name for name in (encoder.target_name, encoder.group_name) if name is not None]
     roles = (encoder.target_name, encoder.weight_name, encoder.inclusion_name, encoder.group_name)
     needed = [*(column.name for column in encoder.columns), *(name for name in roles if name is not None)]
-    table, partitions = tables_by_file(paths, [*labels, *texts], dropped, needed)
+    table = tables_by_file(paths, [*labels, *texts], dropped, needed)
     scan = Scan(table, encoder, (), None, count_unseen=encoder.unseen == "zero")
     scanned = run_scan(scan, work.engine, may_be_empty=True)
     warn_of_unseen(scanned.unseen)
     edges = (0, *itertools.accumulate(scanned.rows))
     source = encoded_source(table, encoder, scanned.rows, None) if edges[-1] else None
-    return encoder, source, _rows_by_file(edges, partitions)
+    return encoder, source, _rows_by_file(edges, table.counts)
 
 
 def _rows_by_file(edges: Sequence[int], partitions: Sequence[int]) -> list[int]:

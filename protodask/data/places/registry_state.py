@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from protodask.data.places.bounded import parse_json, read_object
@@ -41,7 +41,6 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 NUMBER = re.compile(r"[0-9]+", re.ASCII)
 FOLDER = re.compile(r"([1-9][0-9]{0,17})-[0-9a-f]{8}", re.ASCII)
 FILE = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9]{1,16})?", re.ASCII)
-DIGEST_BYTES = 16
 
 MOST_MOVES = 1000
 """Moves of aliases that are remembered, the newest ones: two and a half years of one a day."""
@@ -107,20 +106,12 @@ class RegistryState:
 
     last: int = 0
     """The highest number that a version ever had."""
-    versions: Mapping[int, Entry] | None = None
-    aliases: Mapping[str, int] | None = None
+    entries: Mapping[int, Entry] = field(default_factory=dict)
+    """The versions by number, lowest first."""
+    named: Mapping[str, int] = field(default_factory=dict)
+    """The aliases and the versions they name."""
     moves: tuple[Move, ...] = ()
     """Of the aliases, oldest first."""
-
-    @property
-    def entries(self) -> dict[int, Entry]:
-        """The versions by number, lowest first."""
-        return dict(self.versions or {})
-
-    @property
-    def named(self) -> dict[str, int]:
-        """The aliases and the versions they name."""
-        return dict(self.aliases or {})
 
     def entry(self, reference: str | int, where: str) -> Entry:
         """The version of this number or alias; `where` is the registry, for the error."""
@@ -150,7 +141,7 @@ class RegistryState:
 
     def with_entry(self, entry: Entry) -> RegistryState:
         """With one more version, whose number is higher than all before."""
-        return replace(self, last=entry.number, versions={**self.entries, entry.number: entry})
+        return replace(self, last=entry.number, entries={**self.entries, entry.number: entry})
 
     def moved(self, alias: str, number: int, time: str, why: str) -> RegistryState:
         """With an alias on another version. When the champion moves, `previous` goes to where it was."""
@@ -167,7 +158,7 @@ class RegistryState:
         aliases = {name: number for name, number in self.named.items() if name != move.alias}
         if move.after is not None:
             aliases[move.alias] = move.after
-        return replace(self, aliases=aliases, moves=(*self.moves, move)[-MOST_MOVES:])
+        return replace(self, named=aliases, moves=(*self.moves, move)[-MOST_MOVES:])
 
     def without_alias(self, alias: str, where: str, time: str, why: str) -> RegistryState:
         """Without an alias, which names no version any more."""
@@ -182,13 +173,13 @@ class RegistryState:
                 f"Version {number} of the registry {mask(where)} is {' and '.join(names)}.",
                 "Let the alias name another version first (`protodask registry promote`), or remove it (`unalias`).",
             )
-        return replace(self, versions={other: entry for other, entry in self.entries.items() if other != number})
+        return replace(self, entries={other: entry for other, entry in self.entries.items() if other != number})
 
     def pruned(self, keep: int, besides: int | None = None) -> RegistryState:
         """With the newest `keep` versions, those that aliases name, and the one of the number `besides`."""
         entries = self.entries
         kept = {*sorted(entries)[-keep:], *self.named.values(), besides}
-        return replace(self, versions={number: entry for number, entry in entries.items() if number in kept})
+        return replace(self, entries={number: entry for number, entry in entries.items() if number in kept})
 
     def describe(self) -> dict[str, Any]:
         """The sealed record."""
@@ -198,7 +189,7 @@ class RegistryState:
                 "version": RECORD.version,
                 "last": self.last,
                 "versions": [_describe_entry(entry) for entry in self.entries.values()],
-                "aliases": self.named,
+                "aliases": dict(self.named),
                 "moves": [[move.time, move.alias, move.before, move.after, move.why] for move in self.moves],
             },
             RECORD.name,

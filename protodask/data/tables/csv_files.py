@@ -16,9 +16,10 @@ import numpy as np
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns
 from protodask.data.tables.kept_columns import Kept
+from protodask.data.tables.source_files import table_errors
 from protodask.data.tables.tables import Partitions
 from protodask.data.tables.text_parts import TextParts, open_text, separator_of
-from protodask.errors import InputError, StorageError
+from protodask.errors import InputError
 from protodask.places import mask
 
 HEAD_ROWS = 1000
@@ -65,17 +66,11 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
     import pandas
 
     separator = separator_of(path)
-    try:
+    with table_errors(path, "Check that it is a CSV file."):
         with opened() as file:
             head = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS)
         with opened() as file:
             header = pandas.read_csv(file, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
-    except ValueError as error:  # the parser's errors are of this kind
-        raise InputError(
-            "unreadable", f"{mask(path)} cannot be read ({error}).", "Check that it is a CSV file."
-        ) from error
-    except OSError as error:
-        raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
     given = [str(name) for name in header.iloc[0]]
     if twice := [name for name in given if name and given.count(name) > 1]:
         raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
@@ -127,17 +122,9 @@ def csv_text_table(text: bytes, path: str, columns: CsvColumns, kept: Kept) -> T
         return partition_columns(frame, columns.names, kept, untyped=True)
     except ValueError:
         pass  # a value belies its column: as text it will be found
-    try:
+    with table_errors(path, "Check that all its lines have the columns of its first."):
         frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept, as_text=True))
         return partition_columns(frame, columns.names, kept, untyped=True, flags=columns.flags)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(
-            "unreadable",
-            f"{mask(path)} cannot be read ({error}).",
-            "Check that all its lines have the columns of its first.",
-        ) from error
 
 
 def _missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:

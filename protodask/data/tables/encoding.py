@@ -467,25 +467,21 @@ CHECK_ROWS = 8192
 def encode_weight(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
     """Sample weights (n,), and the first that is negative or no number."""
     numbers, problem = encode_number(values, name)
-    wrong = numbers < 0
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        negative = Problem(row, name, "has a negative weight", "Give weights of at least 0.")
-        problem = first_problem([problem, negative])
-    return numbers, problem
+    negative = _first_of(
+        numbers < 0, None, lambda row: Problem(row, name, "has a negative weight", "Give weights of at least 0.")
+    )
+    return numbers, first_problem([problem, negative])
 
 
 def encode_inclusion(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
     """Inclusion probabilities (n,), and the first outside (0, 1]."""
     numbers, problem = encode_number(values, name)
-    wrong = (numbers <= 0) | (numbers > 1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        outside = Problem(
-            row, name, f"has the inclusion probability {numbers[row]}", "Give probabilities above 0 and at most 1."
-        )
-        problem = first_problem([problem, outside])
-    return numbers, problem
+
+    def outside(row: int) -> Problem:
+        seen = f"has the inclusion probability {numbers[row]}"
+        return Problem(row, name, seen, "Give probabilities above 0 and at most 1.")
+
+    return numbers, first_problem([problem, _first_of((numbers <= 0) | (numbers > 1), None, outside)])
 
 
 def encode_number(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:

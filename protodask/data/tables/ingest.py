@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from protodask.data.format.dataset import Dataset
-from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, Label
+from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, Label, check_dtype
 from protodask.data.format.writer import write_dataset
 from protodask.data.news.ingest_news import ingest_news
 from protodask.data.news.new_sources import check_new
@@ -105,8 +105,7 @@ def ingest(
             engine=engine,
         ).dataset
     where = locate(out)
-    if dtype not in FEATURES.dtypes:
-        raise InputError("bad-setting", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
+    check_dtype(dtype)
     if append:
         if categorical or ordinal:
             raise InputError(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import BlockNumbers
-from protodask.data.format.schema import FEATURES, MARKED, Column, Label
+from protodask.data.format.schema import FEATURES, MARKED, Column, Label, check_block_rows
 from protodask.data.tables.encoding import (
     FILL,
     MISSING,
@@ -290,8 +290,7 @@ def encoded_source(
     edges = (0, *np.cumsum(rows, dtype=np.int64).tolist())
     row_bytes = encoder.row_bytes + KEPT_COPIES * kept_bytes // max(edges[-1], 1)
     wanted = choose_block_rows(edges[-1], row_bytes) if block_rows is None else block_rows
-    if wanted < 1 or wanted & (wanted - 1):
-        raise InputError("bad-setting", f"block_rows is {wanted}.", "Give a power of two, or leave it out.")
+    check_block_rows(wanted)
     return TableSource(table, encoder, edges, Layout(edges[-1], wanted))
 
 

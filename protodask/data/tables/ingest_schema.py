@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from protodask.data.format.metadata import Metadata, require_storable
-from protodask.data.format.schema import FEATURES, Column, Label
+from protodask.data.format.schema import FEATURES, Column, Label, check_dtype
 from protodask.data.format.summary import empty_summary
 from protodask.data.tables.encoding import Missing, Unseen, check_categories, check_unseen, settle_labels, table_rows
 from protodask.data.tables.ingest_scan import Scan, Scanned, encoded_source, run_scan
@@ -73,8 +73,7 @@ def orders_of(ordinal: Mapping[str, Sequence[Label]] | None) -> Orders:
 
 def check_wanted(wanted: Wanted) -> None:
     """Refuse what cannot be, whatever the table."""
-    if wanted.dtype not in FEATURES.dtypes:
-        raise InputError("bad-setting", f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
+    check_dtype(wanted.dtype)
     if wanted.missing not in get_args(Missing):
         raise InputError("bad-setting", f"missing is {wanted.missing!r}.", "Give 'fill' or 'error'.")
     check_unseen(wanted.unseen)

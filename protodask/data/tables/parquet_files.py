@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,9 +16,9 @@ from urllib.parse import unquote
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns, text_columns
 from protodask.data.tables.kept_columns import Kept
-from protodask.data.tables.source_files import changed_meanwhile, open_file
+from protodask.data.tables.source_files import changed_meanwhile, open_file, table_errors
 from protodask.data.tables.tables import Partitions
-from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.errors import InputError
 from protodask.places import mask
 
 PANDAS = b"pandas"
@@ -48,28 +47,11 @@ class ParquetParts:
         return (columns, list(folder_columns(self.path))) if self.rows else None
 
 
-@contextmanager
-def parquet_errors(path: str) -> Iterator[None]:
-    """Say in the package's words why a file cannot be read."""
-    from pyarrow.lib import ArrowException
-
-    try:
-        yield
-    except ProtodaskError:
-        raise
-    except FileNotFoundError as error:
-        raise StorageError("not-found", f"There is no file {mask(path)}.", "Check the path.") from error
-    except OSError as error:
-        raise StorageError("unreadable", f"{mask(path)} could not be read ({error}).", "Check the file.") from error
-    except (ValueError, ArrowException) as error:
-        raise InputError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
-
-
 def parquet_parts(path: str, part_bytes: int) -> ParquetParts:
     """A file whose row groups are joined to parts of up to so many bytes; a larger group is a part of its own."""
     from pyarrow.parquet import ParquetFile
 
-    with parquet_errors(path), open_file(path) as file, ParquetFile(file) as opened:
+    with table_errors(path), open_file(path) as file, ParquetFile(file) as opened:
         footer, columns = opened.metadata, stored_columns(opened.schema_arrow, path)
     groups: list[tuple[int, ...]] = []
     room = 0
@@ -136,7 +118,7 @@ def _read_groups(names: Sequence[str], kept: Kept, piece: tuple[str, int, Sequen
     from pyarrow.parquet import ParquetFile
 
     path, rows, groups = piece
-    with parquet_errors(path), open_file(path) as file, ParquetFile(file) as opened:
+    with table_errors(path), open_file(path) as file, ParquetFile(file) as opened:
         if opened.metadata.num_rows != rows:
             raise changed_meanwhile(path)
         return parquet_columns(opened, path, groups, names, kept)
@@ -147,7 +129,7 @@ def parquet_names(
 ) -> tuple[tuple[str, ...], frozenset[str]]:
     """The columns of a file with such stored ones, and which of them are text."""
     names = tuple(name for name in dict.fromkeys((*schema.names, *folder_columns(path))) if name not in dropped)
-    with parquet_errors(path):
+    with table_errors(path):
         frame = _frame(schema.empty_table().select([name for name in names if name in schema.names]), path, kept)
     return names, text_columns(frame[list(names)])
 

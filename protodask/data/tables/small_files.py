@@ -20,14 +20,13 @@ from protodask.data.tables.kept_columns import KEPT, Kept, pack
 from protodask.data.tables.parquet_files import (
     folder_columns,
     parquet_columns,
-    parquet_errors,
     parquet_names,
     stored_columns,
 )
-from protodask.data.tables.source_files import is_parquet_path
+from protodask.data.tables.source_files import is_packed, is_parquet_path, table_errors
 from protodask.data.tables.source_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.tables import Encoder
-from protodask.data.tables.text_parts import check_header, header_of, is_packed, text_errors
+from protodask.data.tables.text_parts import check_header, header_of
 from protodask.engine import Arrays
 from protodask.errors import InputError
 
@@ -112,7 +111,7 @@ def _decompressed(content: bytes, path: str) -> bytes:
     unpacked = UNPACKED.get(path.lower().rpartition(".")[2])
     if unpacked is None:
         return content
-    with text_errors(path), unpacked(io.BytesIO(content)) as file:
+    with table_errors(path), unpacked(io.BytesIO(content)) as file:
         text: bytes = file.read(SMALL_BYTES + 1)
     if len(text) > SMALL_BYTES:
         raise NotSmallError(path)
@@ -122,7 +121,7 @@ def _decompressed(content: bytes, path: str) -> bytes:
 def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
     from pyarrow.parquet import ParquetFile
 
-    with parquet_errors(path), ParquetFile(io.BytesIO(content)) as stored:
+    with table_errors(path), ParquetFile(io.BytesIO(content)) as stored:
         if stored.metadata.num_rows * stored.metadata.num_columns > SMALL_VALUES:
             raise NotSmallError(path)
         names, _ = parquet_names(stored_columns(stored.schema_arrow, path), path, dropped, kept)

@@ -10,13 +10,15 @@ import glob
 import hashlib
 import itertools
 import json
+import lzma
 import os
 import re
 import stat
 import time
+import zlib
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -26,6 +28,7 @@ from protodask.places import mask
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
+PACKED = (".gz", ".bz2", ".xz")
 
 DIGEST_BYTES = 16
 PIECE_BYTES = 2**20
@@ -77,6 +80,35 @@ def is_table_path(path: str) -> bool:
 def is_parquet_path(path: str) -> bool:
     """Whether a path names Parquet data by its ending."""
     return path.lower().endswith(PARQUET_ENDINGS)
+
+
+def is_packed(path: str) -> bool:
+    """Whether a file is compressed, by its ending."""
+    return path.lower().endswith(PACKED)
+
+
+@contextmanager
+def table_errors(path: str, remedy: str = "Check the file.") -> Iterator[None]:
+    """Say in the package's words why a file cannot be read, or what it is compressed by."""
+    try:
+        yield
+    except ProtodaskError:
+        raise
+    except FileNotFoundError as error:
+        raise StorageError("not-found", f"There is no file {mask(path)}.", "Check the path.") from error
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        if is_packed(path) and getattr(error, "errno", None) is None:
+            raise InputError(
+                "unreadable",
+                f"{mask(path)} cannot be decompressed ({error}).",
+                "Check that it is whole, and its ending.",
+            ) from error
+        raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
+    except Exception as error:
+        # The parsers' errors are of this kind, but for some of Arrow's.
+        if not isinstance(error, ValueError) and type(error).__module__.partition(".")[0] != "pyarrow":
+            raise
+        raise InputError("unreadable", f"{mask(path)} cannot be read ({error}).", remedy) from error
 
 
 def changed_meanwhile(path: str) -> StorageError:

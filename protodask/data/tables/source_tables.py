@@ -44,20 +44,19 @@ def file_tables(
 
 def tables_by_file(
     paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], expected: Sequence[str] = ()
-) -> tuple[Partitions, tuple[int, ...]]:
-    """The table in some files, one after the other, and how many partitions each of them has.
+) -> Partitions:
+    """The table in some files, one after the other.
 
     Where it is known which columns are `expected`, others are left out with a warning, whichever files they are in;
     else all files must have the same ones.
     """
     known, left_out = frozenset(labels), frozenset(dropped)
-    tables = file_tables(paths, known, left_out)
-    joined = join_tables(tables)
+    joined = join_tables(file_tables(paths, known, left_out))
     if not expected:
         check_same_columns(joined)
     elif besides := columns_besides(names_by_table(joined), expected, ()):
         return tables_by_file(paths, known, left_out.union(besides), expected)
-    return joined, tuple(itertools.chain.from_iterable(table.counts for table in tables))
+    return joined
 
 
 def _opened(path: str) -> TextParts | ParquetParts:

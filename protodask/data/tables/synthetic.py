@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.dataset import Dataset
-from protodask.data.format.schema import FEATURES, TARGET, Column
+from protodask.data.format.schema import FEATURES, TARGET, Column, check_block_rows, check_dtype
 from protodask.data.format.writer import write_dataset
 from protodask.engine import Arrays, Block, EngineLike, Layout, choose_block_rows
 from protodask.errors import InputError
@@ -228,13 +228,11 @@ def synthetic_source(
         raise InputError(
             "bad-setting", f"{name} has {kind.n_classes} classes, not {n_classes}.", "Leave n_classes out."
         )
-    if dtype not in FEATURES.dtypes:
-        raise InputError("bad-setting", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
+    check_dtype(dtype)
     width = n_features or kind.n_features
     if block_rows is None:
         block_rows = choose_block_rows(rows, width * np.dtype(dtype).itemsize + 4)
-    if block_rows < 1 or block_rows & (block_rows - 1):
-        raise InputError("bad-setting", f"block_rows is {block_rows}.", "Give a power of two, or leave it out.")
+    check_block_rows(block_rows)
     return SyntheticSource(
         cast(SyntheticName, name), Layout(rows, block_rows), width, n_classes or kind.n_classes, seed, dtype
     )

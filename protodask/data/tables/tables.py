@@ -6,7 +6,7 @@ import bisect
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -24,6 +24,7 @@ from protodask.data.tables.encoding import (
     Problem,
     Table,
     Unseen,
+    Values,
     check_column_names,
     encode_features,
     encode_group,
@@ -107,19 +108,27 @@ class Encoder:
         group = 0 if self.group_name is None else 8
         return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + group + 8 * len(self.numbers)
 
+    def _beside(self) -> Iterator[tuple[str, str, str, Callable[[Values, str], tuple[Values, Problem | None]]]]:
+        """The arrays besides the features: their names, types and columns, and what makes them of these."""
+
+        def codes(values: Values, name: str) -> tuple[Values, Problem | None]:
+            return encode_labels(values, self.classes, name)
+
+        for variable, column, encode in (
+            (TARGET, self.target_name, codes),
+            (WEIGHT, self.weight_name, encode_weight),
+            (INCLUSION, self.inclusion_name, encode_inclusion),
+            (GROUP, self.group_name, encode_group),
+        ):
+            if column is not None:
+                yield variable.name, variable.dtypes[0], column, encode
+        for array, column in self.numbers:
+            yield array, "float64", column, encode_number
+
     def empty(self, rows: int) -> dict[str, NDArray[Any]]:
         """Arrays for so many rows."""
         arrays: dict[str, NDArray[Any]] = {FEATURES.name: np.empty((rows, self.n_features), dtype=self.dtype)}
-        if self.target_name is not None:
-            arrays[TARGET.name] = np.empty(rows, dtype=np.int32)
-        if self.weight_name is not None:
-            arrays[WEIGHT.name] = np.empty(rows)
-        if self.inclusion_name is not None:
-            arrays[INCLUSION.name] = np.empty(rows)
-        if self.group_name is not None:
-            arrays[GROUP.name] = np.empty(rows, dtype=np.int64)
-        for array, _ in self.numbers:
-            arrays[array] = np.empty(rows)
+        arrays |= {array: np.empty(rows, dtype=dtype) for array, dtype, _, _ in self._beside()}
         if self.bad_rows == "mark":
             arrays[MARKED] = np.zeros(rows, dtype=np.bool_)
         return arrays
@@ -129,20 +138,8 @@ class Encoder:
         if isinstance(table, KeptTable):
             table = table.table
         problems = [encode_features(table, self.columns, out[FEATURES.name], self.unseen, out.get(MARKED))]
-        if self.target_name is not None:
-            out[TARGET.name][...], problem = encode_labels(table[self.target_name], self.classes, self.target_name)
-            problems.append(problem)
-        if self.weight_name is not None:
-            out[WEIGHT.name][...], problem = encode_weight(table[self.weight_name], self.weight_name)
-            problems.append(problem)
-        if self.inclusion_name is not None:
-            out[INCLUSION.name][...], problem = encode_inclusion(table[self.inclusion_name], self.inclusion_name)
-            problems.append(problem)
-        if self.group_name is not None:
-            out[GROUP.name][...], problem = encode_group(table[self.group_name], self.group_name)
-            problems.append(problem)
-        for array, column in self.numbers:
-            out[array][...], problem = encode_number(table[column], column)
+        for array, _, column, encode in self._beside():
+            out[array][...], problem = encode(table[column], column)
             problems.append(problem)
         return first_problem(problems)
 
@@ -294,6 +291,7 @@ def join_tables(tables: Sequence[Partitions]) -> Partitions:
         pieces,
         _read_of_table,
         tuple(table.place(number) for table, number in pieces),
+        tuple(itertools.chain.from_iterable(table.counts for table in tables)),
         untyped=any(table.untyped for table in tables),
         resident=all(table.resident for table in tables),
         parts=tuple(tables),

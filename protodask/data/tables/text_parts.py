@@ -7,12 +7,10 @@ a gigabyte. Parts end behind a line's end that is not inside of quotes, which ta
 from __future__ import annotations
 
 import csv
-import lzma
 import os
 import threading
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -21,11 +19,9 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.tables.source_files import changed_meanwhile, open_file
-from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.data.tables.source_files import changed_meanwhile, is_packed, open_file, table_errors
+from protodask.errors import InputError
 from protodask.places import mask
-
-PACKED = (".gz", ".bz2", ".xz")
 
 PIECE_BYTES = 2**20
 
@@ -47,28 +43,6 @@ def open_text(path: str) -> Any:
 
     files, name = fsspec.core.url_to_fs(path) if "://" in path else (fsspec.filesystem("file"), path)
     return files.open(name, "rb", compression="infer")
-
-
-@contextmanager
-def text_errors(path: str) -> Iterator[None]:
-    """Say what is wrong with a file, or with what it is compressed by, in the package's words."""
-    try:
-        yield
-    except ProtodaskError:
-        raise
-    except FileNotFoundError as error:
-        raise StorageError("not-found", f"There is no file {mask(path)}.", "Check the path.") from error
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
-        raise InputError(
-            "unreadable", f"{mask(path)} cannot be decompressed ({error}).", "Check that it is whole, and its ending."
-        ) from error
-
-
-def is_packed(path: str) -> bool:
-    """Whether a file is compressed, by its ending."""
-    return path.lower().endswith(PACKED)
 
 
 def separator_of(path: str) -> str:
@@ -106,7 +80,7 @@ class TextParts:
     def read(self, part: int) -> bytes:
         """The lines of a part."""
         start, stop = self.cuts[part : part + 2]
-        with text_errors(self.path):
+        with table_errors(self.path):
             if self.packed:
                 return _streams().read(self, start, stop)
             with open_file(self.path) as file:
@@ -127,7 +101,7 @@ class TextParts:
 
 def text_parts(path: str, part_bytes: int) -> TextParts:
     """Cut the text in a file into parts of about so many bytes each."""
-    with text_errors(path):
+    with table_errors(path):
         with open_file(path) as file:
             size = file.seek(0, os.SEEK_END)
         with open_text(path) as file:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from protodask.data.format import dataset as dataset_module
 from protodask.data.format.commits import add_empty_segments
 from protodask.data.format.parts import APPENDS, Part, fits, grown, part_of
 from protodask.data.format.segments import Segment, read_segments
-from protodask.data.places import conditional, generations
+from protodask.data.places import conditional, generations, whole_files
 from protodask.data.places.bounded import read_object
 from protodask.data.places.locations import list_names, write_object
 from protodask.data.places.records import seal
@@ -313,8 +314,11 @@ def test_change__is_given_up_where_the_attributes_are_others_by_now(
 
 @pytest.mark.parametrize("place", ["disk", "memory"])
 @pytest.mark.parametrize("error", [OSError("no answer"), KeyboardInterrupt()])
-@pytest.mark.parametrize("moment", ["flush", "remove_unnamed", "replace_object"])
+@pytest.mark.parametrize(
+    ("module", "moment"), [(whole_files, "flush"), (commits, "remove_unnamed"), (commits, "replace_object")]
+)
 def test_append__that_fails_once_it_counts_keeps_its_rows(
+    module: ModuleType,
     moment: str,
     error: BaseException,
     place: str,
@@ -326,7 +330,7 @@ def test_append__that_fails_once_it_counts_keeps_its_rows(
     path = str(tmp_path / "d") if place == "disk" else f"memory://{uuid.uuid4().hex}/d.zarr"
     write(make_arrays(40), path, block_rows=16)
     write(make_arrays(3, seed=1), path, append=True)
-    done = getattr(commits, moment)
+    done = getattr(module, moment)
 
     def fail(*arguments: Any) -> Any:
         found = done(*arguments)
@@ -335,7 +339,7 @@ def test_append__that_fails_once_it_counts_keeps_its_rows(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(commits, moment, fail)
+        patch.setattr(module, moment, fail)
         with suppress(StorageError, KeyboardInterrupt):
             write(make_arrays(30, seed=2), path, append=True)
     dataset = Dataset.open(path)

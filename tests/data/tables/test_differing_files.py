@@ -206,9 +206,9 @@ def test_files_with_odd_names__are_read_themselves_in_the_order_given(
     expected = [number for number in range(len(names)) for _ in range(number + 1)]
     if by_file:
         files = [each.path for path in paths for each in source_files(glob.escape(str(path)))]
-        table, counts = tables_by_file(files, ["city"], ())
+        table = tables_by_file(files, ["city"], ())
         assert [table.place(number) for number in range(table.n_partitions)] == [*map(str, paths)]
-        assert counts == (1,) * len(names)
+        assert table.counts == (1,) * len(names)
         found = np.concatenate([table.read(number)[NUMBER.name] for number in range(table.n_partitions)])
     else:
         source = table_source([glob.escape(str(path)) for path in paths], COLUMNS, engine=engine)
