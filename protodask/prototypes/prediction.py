@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.arrays.array_store import ArraySpec, store_key
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import GROUP, Label
 from protodask.data.places.records import RecordKind, seal
-from protodask.data.places.storage import MARKER, Kind, locate, published
+from protodask.data.places.storage import MARKER, Kind, locate
 from protodask.data.tables.kept_columns import KEPT, unpack
 from protodask.data.tables.parquet_folder import label_column
-from protodask.data.tables.table_files import TableSink, is_table, published_table
+from protodask.data.tables.table_files import is_table, published_rows
 from protodask.data.tables.tables import TableSource
-from protodask.engine import Arrays, EngineLike, Sink, Source, open_engine
+from protodask.engine import Arrays, EngineLike, Source, open_engine
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
@@ -87,7 +86,17 @@ def predict(
         **({KEPT_COLUMNS: list(kept)} if kept else {}),
     }
     record = seal(record, RECORD.name)
-    with _written(model, source, where, overwrite, record) as sink, open_engine(engine) as opened:
+    arrays = (
+        ArraySpec(PROBABILITY, "float64", model.n_classes),
+        ArraySpec(FAMILIARITY, "float64"),
+        ArraySpec(PREDICTED, "int32"),
+        *((ArraySpec(GROUP.name, "int64"),) if isinstance(source, Dataset) and source.has_group else ()),
+    )
+    columns = partial(prediction_columns, model.classes)
+    with (
+        published_rows(where, overwrite, PREDICTIONS, record, source.layout, arrays, columns) as sink,
+        open_engine(engine) as opened,
+    ):
         rows = opened.map(source, predict_block, opened.share(model), count, calibrated, sink=sink, label="predict")
         opened.forget(source)
     return rows
@@ -110,30 +119,6 @@ def check_kept(names: Sequence[str], where: str, others: Sequence[str] = ()) -> 
             )
         if list(names).count(name) > 1:
             raise InputError("named-twice", f"Column {name!r} is to be kept twice.", "Name it once.")
-
-
-@contextmanager
-def _written(
-    model: PrototypeSet, source: Source, where: str, overwrite: bool, record: Mapping[str, Any]
-) -> Iterator[Sink]:
-    if is_table(where):
-        with published_table(where, overwrite, PREDICTIONS, record, source.layout.n_blocks) as parts:
-            yield TableSink(parts, partial(prediction_columns, model.classes))
-    else:
-        with published(where, overwrite, PREDICTIONS) as place:
-            yield _zarr_sink(place, model, source, record)
-
-
-def _zarr_sink(place: str, model: PrototypeSet, source: Source, record: Mapping[str, Any]) -> Sink:
-    arrays = (
-        ArraySpec(PROBABILITY, "float64", model.n_classes),
-        ArraySpec(FAMILIARITY, "float64"),
-        ArraySpec(PREDICTED, "int32"),
-        *((ArraySpec(GROUP.name, "int64"),) if isinstance(source, Dataset) and source.has_group else ()),
-    )
-    store = ArrayStore(place, source.layout, arrays, store_key())
-    store.create(record)
-    return store
 
 
 def prediction_columns(classes: Sequence[Label], start: int, arrays: Arrays) -> dict[str, Any]:

@@ -17,7 +17,7 @@ whose optimality conditions are `x_j = min(h_j, tau g_j)` with `|x| = 1`, or `x 
 
 So `-y z` is a subgradient, and `-y z.w'` a lower bound of `B(w')` for every `w'`: it holds for any `z` of the set. An
 upper bound comes from `p >= 0`: `g.x = (g - p).x + p.x <= |(g - p)_+| + h.p`. Both meet at the solution, so that what
-is reported is exact to rounding, and is checked by `upper_bounds`.
+is reported is exact to rounding.
 
 `N` samples, `D` features.
 """
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Floats, Terms, taken
 
 NEGLIGIBLE = 1e-150
 """Gains below this share of a sample's largest have squares that vanish; leaving them out costs that share."""
@@ -48,14 +48,9 @@ def bracket(terms: Terms, y: NDArray[np.generic], weights: Floats) -> tuple[Floa
     at most `B(w')`.
     """
     sign = np.asarray(y, dtype=np.float64)
-    subgradients = extreme_points(terms, sign, weights)
+    subgradients = extremes(terms, sign, weights).points
     subgradients *= -sign[:, None]
     return subgradients @ weights, subgradients
-
-
-def extreme_points(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
-    """The point of each sample's set that lies furthest against its label, (N, D)."""
-    return extremes(terms, y, weights).points
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +76,7 @@ def extremes(terms: Terms, y: NDArray[np.generic], weights: Floats, soft: float 
     step = max(1, TILE // max(1, len(weights)))
     for start in range(0, len(points), step):
         rows = slice(start, start + step)
-        part = rows_of_terms(terms, rows)
+        part = taken(terms, rows)
         direction = -sign[rows, None] * np.sign(weights)
         limits = _limits(part, direction) if terms.intersected else None
         fractions = _fractions(part, weights, limits, soft)
@@ -97,49 +92,11 @@ def extremes(terms: Terms, y: NDArray[np.generic], weights: Floats, soft: float 
     return Extremes(points, spent, free)
 
 
-def rows_of_terms(terms: Terms, rows: slice | NDArray[np.generic]) -> Terms:
-    """The terms of some samples."""
-    lower = None if terms.lower is None else terms.lower[rows]
-    upper = None if terms.upper is None else terms.upper[rows]
-    return Terms(terms.mean_low[rows], terms.mean_high[rows], terms.spread[rows], lower, upper)
-
-
 def worst_means(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
     """`sum_j max(-y m-_j w_j, -y m+_j w_j)`, what the brackets are without spread, (N,)."""
     sign = np.asarray(y, dtype=np.float64)
     worst: Floats = -sign * (_towards(terms, -sign[:, None] * np.sign(weights)) @ weights)
     return worst
-
-
-def room(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
-    """How far each feature may go beyond its worst mean before it leaves the support, (N, D); infinite without one.
-
-    Where a weight is 0 the feature goes nowhere, and the room has no meaning.
-    """
-    sign = np.asarray(y, dtype=np.float64)
-    return _room(terms, -sign[:, None] * np.sign(weights))
-
-
-def upper_bounds(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
-    """A bound of each bracket from above, by the multipliers of the solution found: the values' certificate, (N,)."""
-    sign = np.asarray(y, dtype=np.float64)
-    direction = -sign[:, None] * np.sign(weights)
-    bound = worst_means(terms, y, weights)
-    gain = terms.spread * np.abs(weights)
-    if terms.lower is None:
-        bound += np.linalg.norm(gain, axis=1)
-        return bound
-    limits = _limits(terms, direction)
-    fractions = _fractions(terms, weights, limits)
-    moving = gain > NEGLIGIBLE * gain.max(axis=1, keepdims=True)
-    free = moving & (fractions < limits)
-    # tau from the features short of the support; without any of them the multiplier of the ball is 0.
-    square = np.where(free, gain, 0.0)
-    length = np.linalg.norm(np.where(free, fractions, 0.0), axis=1)
-    tau = np.divide(length, np.linalg.norm(square, axis=1), out=np.full(len(gain), np.inf), where=free.any(axis=1))
-    kept = np.minimum(gain, np.divide(limits, tau[:, None], out=np.full(gain.shape, np.inf), where=tau[:, None] > 0))
-    bound += np.linalg.norm(kept, axis=1) + np.einsum("nd,nd->n", gain - kept, limits)
-    return bound
 
 
 def _towards(terms: Terms, direction: Floats) -> Floats:

@@ -100,24 +100,22 @@ class Pass:
 
 
 @dataclass(frozen=True, eq=False)
-class BundleSolution:
-    """A plane `w.x = b` with its objective and a lower bound of the least objective there is."""
+class PlaneFit:
+    """What a solver says: a plane `w.x = b` with its objective and a lower bound of the least objective there is."""
 
     weights: Floats
     """(D,)."""
     intercept: float
     objective: float
     dual_objective: float
-    status: Status
-    history: tuple[Pass, ...]
+    status: str
+    passes: int
+    """Over the samples, or iterations of the cone solver."""
+    history: tuple[Pass, ...] = ()
 
     @property
     def relative_gap(self) -> float:
         return relative_gap(self.objective, self.dual_objective)
-
-    @property
-    def passes(self) -> int:
-        return len(self.history)
 
 
 def solve_bundle(
@@ -129,7 +127,7 @@ def solve_bundle(
     max_passes: int = 300,
     recorded: Callable[[Evaluate, int], Evaluate] | None = None,
     on_pass: Callable[[Pass], None] | None = None,
-) -> BundleSolution:
+) -> PlaneFit:
     """The best plane to a relative gap, for the samples that `samples_of` makes of the blocks of `source`.
 
     `recorded` may put a log between the evaluations and their answers, see `bundle_run.py`; the passes are a function
@@ -150,10 +148,10 @@ def solve_bundle(
     return replace(found, intercept=found.intercept + float(found.weights @ origin))
 
 
-def _without_margin(survey: Survey, n_features: int) -> BundleSolution:
+def _without_margin(survey: Survey, n_features: int) -> PlaneFit:
     """What costs nothing: no weights, and all samples that count on one side."""
     side = float(np.sign(survey.cost[1] - survey.cost[0]))
-    return BundleSolution(np.zeros(n_features), -side, 0.0, 0.0, "one class" if side else "no cost", ())
+    return PlaneFit(np.zeros(n_features), -side, 0.0, 0.0, "one class" if side else "no cost", 0)
 
 
 class _Bundle:
@@ -191,9 +189,7 @@ class _Bundle:
     def gap(self) -> float:
         return relative_gap(self.best, self.lower)
 
-    def run(
-        self, evaluate: Evaluate, gap: float, max_passes: int, on_pass: Callable[[Pass], None] | None
-    ) -> BundleSolution:
+    def run(self, evaluate: Evaluate, gap: float, max_passes: int, on_pass: Callable[[Pass], None] | None) -> PlaneFit:
         history: list[Pass] = []
         plane = self.plane
         band, expected = FIRST_BAND, 0.0
@@ -220,7 +216,8 @@ class _Bundle:
                 plane = self.steeper if steeper else self.next_plane()
                 expected = self.minorants.model.at(plane[:-1], float(plane[-1]))
                 band = self.next_band()
-        return BundleSolution(self.plane[:-1], float(self.plane[-1]), self.best, self.lower, status, tuple(history))
+        weights, intercept = self.plane[:-1], float(self.plane[-1])
+        return PlaneFit(weights, intercept, self.best, self.lower, status, len(history), tuple(history))
 
     def take(self, answer: Answer, plane: Floats, band: float, expected: float, number: int) -> float:
         """Add what a pass said of a plane; the model had `expected` its value there. Returns the objective."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.robust.brackets import rows_of_terms, worst_means
+from protodask.robust.brackets import worst_means
 from protodask.robust.chernoff import Scaled, log_bounds, scaled
 from protodask.robust.formulations import known_to, named, unit_terms
 from protodask.robust.terms import Floats, Terms
@@ -50,11 +50,6 @@ class Knowledge:
     """For Chernoff's bound; None where the formulation does not ask for it."""
     terms: Terms
     """For Chebyshev's inequality, or the support alone."""
-
-    def take(self, rows: NDArray[np.intp]) -> Knowledge:
-        """Of some of the rows."""
-        known = None if self.scaled is None else self.scaled.take(rows)
-        return Knowledge(known, rows_of_terms(self.terms, rows))
 
     def least(self, y: Floats, weights: Floats, intercept: float) -> tuple[Floats, NDArray[np.int8]]:
         """The least bound (N,) of the probability that a row is not on the side `y` of a plane, and what it is by.

@@ -18,10 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.robust.spread import largest_growth, variance
-from protodask.robust.terms import Floats
+from protodask.robust.terms import Floats, taken
 from protodask.robust.uncertain_rows import UncertainRows
 
 STRIDE, MOST_STRIDES = 4.0, 200
@@ -46,10 +45,6 @@ class Scaled:
     sigma: Floats
     center: Floats
     half_width: Floats
-
-    def take(self, rows: NDArray[np.intp]) -> Scaled:
-        """Of some of the points."""
-        return Scaled(*(values[rows] for values in vars(self).values()))
 
 
 def scaled(rows: UncertainRows) -> Scaled:
@@ -106,10 +101,6 @@ class _Exponents:
         value = growth.sum(axis=1) - used * (1 - ROUNDING)
         return value, np.einsum("nd,nd->n", slope, self.gain) - self.margin
 
-    def take(self, rows: NDArray[np.intp]) -> _Exponents:
-        """Of some of the points."""
-        return _Exponents(*(values[rows] for values in vars(self).values()))
-
     def least(self) -> Floats:
         """The least values found, at most 0 (N,)."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # far out, where nothing is least
@@ -139,7 +130,7 @@ class _Exponents:
             rows, end = np.flatnonzero(chosen), int(move > 1)
             for _ in range(MOST_STRIDES):
                 t = move * ends[end, rows]
-                value, slope = self.take(rows).at(t)
+                value, slope = taken(self, rows).at(t)
                 best[rows] = np.fmin(best[rows], value)
                 passed = (slope < 0) == (move < 1)
                 ends[1 - end, rows] = np.where(passed, ends[end, rows], t)

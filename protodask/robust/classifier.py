@@ -23,6 +23,7 @@ from protodask.prototypes.estimator_rows import codes_among, feature_dtype, is_o
 from protodask.prototypes.fitting import own_directory
 from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory
+from protodask.robust.bundle import PlaneFit
 from protodask.robust.classifier_rows import (
     as_uncertain,
     check_alone,
@@ -37,15 +38,13 @@ from protodask.robust.classifier_rows import (
 from protodask.robust.config import RobustConfig
 from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import make_terms
-from protodask.robust.kept_terms import UncertainSource, keep_terms
 from protodask.robust.measures import certified_sums, checked_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
-from protodask.robust.stored_terms import TermsForm
+from protodask.robust.stored_terms import TermsForm, UncertainSource, keep_terms
 from protodask.robust.terms import Floats
 from protodask.robust.training import (
     OnPass,
-    PlaneFit,
     RowsOfColumns,
     fit_robust,
     make_model,
@@ -208,7 +207,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         By the brackets of `formulation`: by default the classifier's own, or "SBMV-I" for SVM and M, which know no
         spread. With more than two classes the bounds against each other class add up.
         """
-        return self._map(rows, partial(_certified, formulation=formulation), None, np.float64)
+        return self._map(rows, partial(RobustModel.certified_eps, formulation=formulation), None, np.float64)
 
     def certified_error(
         self,
@@ -345,10 +344,6 @@ VALUES = "values"
 def _predicted(model: RobustModel, rows: UncertainRows, labels: NDArray[Any]) -> NDArray[Any]:
     found: NDArray[Any] = labels[model.predict(rows)]
     return found
-
-
-def _certified(model: RobustModel, rows: UncertainRows, formulation: str | None) -> NDArray[Any]:
-    return model.certified_eps(rows, formulation)
 
 
 def _of_block(

@@ -13,8 +13,8 @@ from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, array_source
 from protodask.errors import InputError, some
-from protodask.robust.kept_terms import UncertainSource
 from protodask.robust.model import RobustModel
+from protodask.robust.stored_terms import UncertainSource
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_columns import uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.errors import InputError
-from protodask.robust.brackets import bracket, rows_of_terms
+from protodask.robust.brackets import bracket
 from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, Setup, entries_of, solve_program
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Floats, Terms, taken
 from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of, relative_gap
 
 CEILINGS = (1e3, 1e6)
@@ -53,8 +53,6 @@ class Solution:
     attempts: int
     primal_residual: float
     """How far the solver's own slacks were from the hinges at its plane, at most, relative to 1 + the largest."""
-    dual_residual: float
-    """`|w - sum_i alpha_i y_i z_i|` with the multipliers of the bound, relative to the longer of the two."""
 
     @property
     def gap(self) -> float:
@@ -85,7 +83,7 @@ def solve_conic(
     costs = np.full(sign.shape, costs)
     _check(sign, costs)
     counted = np.flatnonzero(costs)
-    kept, kept_sign, kept_costs = rows_of_terms(terms, counted), sign[counted], costs[counted]
+    kept, kept_sign, kept_costs = taken(terms, counted), sign[counted], costs[counted]
     if not (np.any(kept_sign > 0) and np.any(kept_sign < 0)):
         return _without_margin(terms, sign, kept_sign)
     entries = entries_of(kept)
@@ -132,7 +130,7 @@ def _without_margin(terms: Terms, sign: Floats, kept_sign: Floats) -> Solution:
     side = float(kept_sign[0]) if len(kept_sign) else 0.0
     slack = np.maximum(1.0 - sign * side, 0.0)
     weights = np.zeros(terms.mean_low.shape[1])
-    return Solution(weights, -side, slack, 0.0, 0.0, "one class" if side else "no cost", 0, 0, 0.0, 0.0)
+    return Solution(weights, -side, slack, 0.0, 0.0, "one class" if side else "no cost", 0, 0, 0.0)
 
 
 def _moved(terms: Terms, centre: Floats, unit: float) -> Terms:
@@ -236,7 +234,6 @@ def _solution(found: _Found) -> Solution:
         found.iterations,
         found.attempts,
         found.primal_residual,
-        _distance(plane.weights, bound.weights),
     )
 
 
@@ -269,8 +266,3 @@ def _slack_difference(terms: Terms, sign: Floats, answer: Answer, unit: float) -
     values, _ = bracket(terms, sign, answer.weights / unit)
     hinges = np.maximum(1.0 + values + sign * answer.intercept, 0.0)
     return float(np.max(np.maximum(hinges - answer.slack, 0.0)) / (1.0 + hinges.max()))
-
-
-def _distance(left: Floats, right: Floats) -> float:
-    longer = max(float(np.linalg.norm(left)), float(np.linalg.norm(right)))
-    return float(np.linalg.norm(left - right)) / longer if longer > 0 else 0.0

@@ -16,13 +16,14 @@ so that the quadratic program has a few times as many rows as there are near sam
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.robust.master import Hinges, Model, Multipliers
 from protodask.robust.passes import Answer, Cuts, Survey
-from protodask.robust.terms import Floats
+from protodask.robust.terms import Floats, joined, taken
 
 MOST_CUTS = 300
 """More are thinned out to those that took part in bounds most recently."""
@@ -74,20 +75,6 @@ class _Lines:
     used: NDArray[np.int64]
     """The last pass in whose bound they took part, or the one they are of."""
 
-    def joined(self, other: _Lines) -> _Lines:
-        return _Lines(
-            np.concatenate([self.row, other.row]),
-            np.concatenate([self.cost, other.cost]),
-            self.cuts.joined(other.cuts),
-            np.concatenate([self.number, other.number]),
-            np.concatenate([self.used, other.used]),
-        )
-
-    def take(self, places: NDArray[np.intp]) -> _Lines:
-        return _Lines(
-            self.row[places], self.cost[places], self.cuts.take(places), self.number[places], self.used[places]
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class _Detail:
@@ -112,7 +99,7 @@ class Minorants:
         self._n_near = n_near
         self._details: list[_Detail] = []
         none = np.zeros(0, dtype=np.int64)
-        self._lines = _Lines(np.zeros(0), np.zeros(0), cuts.take(none), none, none)
+        self._lines = _Lines(np.zeros(0), np.zeros(0), taken(cuts, none), none, none)
         self._places = none
         """Of the model's lines among all."""
         self._center = 0
@@ -123,7 +110,7 @@ class Minorants:
         Unless `rounded`, the norms of cuts are left out for good, those of earlier passes too.
         """
         near = answer.near
-        self._cuts = self._cuts.joined(answer.cuts)
+        self._cuts = joined(self._cuts, answer.cuts)
         self._used = np.append(self._used, np.full(len(answer.cuts), number))
         if not rounded:
             self._cuts = self._cuts.without_norms()
@@ -131,7 +118,7 @@ class Minorants:
             self._center = number
         self._details.append(_Detail(answer.rest, near.row, number, number))
         when = np.full(len(near.row), number)
-        self._lines = self._lines.joined(_Lines(near.row, near.cost, near.cuts, when, when))
+        self._lines = joined(self._lines, _Lines(near.row, near.cost, near.cuts, when, when))
         self._make_model()
 
     def thin_out(self, shares: Floats, multipliers: Multipliers, number: int) -> None:
@@ -148,7 +135,7 @@ class Minorants:
         used = lines.used.copy()
         used[self._places[_takes_part(multipliers.lines)]] = number
         kept = np.flatnonzero((used > number - KEPT) | (lines.number == self._center))
-        self._lines = replace(lines, used=used).take(kept)
+        self._lines = taken(replace(lines, used=used), kept)
         self._details = [
             replace(detail, used=number) if counts else detail
             for detail, counts in zip(self._details, _takes_part(multipliers.details), strict=True)
@@ -156,7 +143,7 @@ class Minorants:
         self._make_model()
 
     def _keep_cuts(self, kept: NDArray[np.intp]) -> None:
-        self._cuts, self._used = self._cuts.take(kept), self._used[kept]
+        self._cuts, self._used = taken(self._cuts, kept), self._used[kept]
 
     def _make_model(self) -> None:
         last = self._details[-1].number
@@ -173,13 +160,11 @@ class Minorants:
         self._details = sorted(kept, key=lambda one: one.number)
         self.rows = rows
         self._places = np.flatnonzero(np.isin(self._lines.row, rows))
-        lines = self._lines.take(self._places)
+        lines = taken(self._lines, self._places)
         sample = np.searchsorted(rows, lines.row)
         cost = np.zeros(len(rows))
         cost[sample] = lines.cost
-        rests = self._details[0].rest
-        for detail in self._details[1:]:
-            rests = rests.joined(detail.rest)
+        rests = reduce(joined, (detail.rest for detail in self._details))
         near = np.stack([np.isin(rows, detail.rows) for detail in self._details])
         self.model = Model(self._cuts, rests, near, Hinges(cost, lines.cuts, sample))
 

@@ -20,7 +20,7 @@ from protodask.robust.brackets import TILE
 from protodask.robust.certified import knowledge
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Formulation, certifying, named
-from protodask.robust.terms import Floats
+from protodask.robust.terms import Floats, taken
 from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
 
@@ -137,7 +137,7 @@ class RobustModel:
         total, largest, by = np.zeros(len(rows)), np.full(len(rows), -1.0), np.zeros(len(rows), dtype=np.int8)
         for code in np.unique(predicted):
             own = np.flatnonzero(predicted == code)
-            some, side = known.take(own), np.ones(len(own))
+            some, side = taken(known, own), np.ones(len(own))
             for other in range(self.n_classes):
                 if other != code:
                     weights = self.weights[code] - self.weights[other]

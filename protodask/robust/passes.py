@@ -35,7 +35,7 @@ import numpy as np
 
 from protodask.engine import Block, Reduction, identity
 from protodask.robust.brackets import Extremes, extremes
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Floats, Terms, joined, summed, taken
 
 TILE_ROWS = 4096
 """Samples worked on at once: about ten arrays of so many rows, whatever the block."""
@@ -100,13 +100,7 @@ def _survey_tile(samples: Samples) -> Survey:
 
 
 def _merge_surveys(left: Survey, right: Survey) -> Survey:
-    return Survey(
-        left.cost + right.cost,
-        left.center + right.center,
-        left.width + right.width,
-        left.round + right.round,
-        np.maximum(left.reach, right.reach),
-    )
+    return replace(summed(left, right), reach=np.maximum(left.reach, right.reach))
 
 
 SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, _merge_surveys, identity)
@@ -141,21 +135,9 @@ class Cuts:
     def __len__(self) -> int:
         return len(self.value)
 
-    def joined(self, other: Cuts) -> Cuts:
-        return Cuts(
-            np.concatenate([self.value, other.value]),
-            np.concatenate([self.center, other.center]),
-            np.concatenate([self.width, other.width]),
-            np.concatenate([self.slope, other.slope]),
-            np.concatenate([self.round, other.round]),
-        )
-
     def without_norms(self) -> Cuts:
         """Lower ones."""
         return replace(self, round=np.zeros_like(self.round))
-
-    def take(self, rows: np.typing.NDArray[np.intp] | slice) -> Cuts:
-        return Cuts(self.value[rows], self.center[rows], self.width[rows], self.slope[rows], self.round[rows])
 
     def at(self, weights: Floats, intercept: float) -> Floats:
         """Their values at a plane, (M,)."""
@@ -184,17 +166,6 @@ class Near:
     """How far each such feature is beyond the bounds of its mean, (m, D)."""
     most: int
     """As many are kept."""
-
-    def take(self, rows: np.typing.NDArray[np.intp]) -> Near:
-        return Near(
-            self.hinge[rows],
-            self.row[rows],
-            self.cost[rows],
-            self.cuts.take(rows),
-            self.spread[rows],
-            self.spent[rows],
-            self.most,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,9 +221,9 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
     smoothed = [cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands]
     alpha = np.stack([kept, *smoothed])
     cuts = _combined(alpha[:1], sign, center, width)
-    cuts = cuts.joined(_combined(alpha[1:], sign, *_boxes(terms, sign, origin, softened.spent)))
+    cuts = joined(cuts, _combined(alpha[1:], sign, *_boxes(terms, sign, origin, softened.spent)))
     means = _boxes(terms, sign, origin, np.zeros_like(points))
-    cuts = cuts.joined(replace(_combined(alpha, sign, *means), round=alpha @ _inner_axes(terms)))
+    cuts = joined(cuts, replace(_combined(alpha, sign, *means), round=alpha @ _inner_axes(terms)))
     band = float(question.bands[0])
     inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
     gradient = np.column_stack([points[inside] * -sign[inside, None], sign[inside]])
@@ -356,21 +327,11 @@ def merge_answers(left: Answer, right: Answer) -> Answer:
     near, others = _merge_near(left.near, right.near)
     return Answer(
         left.risk + right.risk,
-        _sum(left.cuts, right.cuts),
-        _sum(_sum(left.rest, right.rest), _cut_of(others)),
+        summed(left.cuts, right.cuts),
+        summed(summed(left.rest, right.rest), _cut_of(others)),
         left.across + right.across,
         left.within + right.within,
         near,
-    )
-
-
-def _sum(left: Cuts, right: Cuts) -> Cuts:
-    return Cuts(
-        left.value + right.value,
-        left.center + right.center,
-        left.width + right.width,
-        left.slope + right.slope,
-        left.round + right.round,
     )
 
 
@@ -383,17 +344,9 @@ def _cut_of(near: Near) -> Cuts:
 
 def _merge_near(left: Near, right: Near) -> tuple[Near, Near]:
     """Those that stay near, and the others."""
-    both = Near(
-        np.concatenate([left.hinge, right.hinge]),
-        np.concatenate([left.row, right.row]),
-        np.concatenate([left.cost, right.cost]),
-        left.cuts.joined(right.cuts),
-        np.concatenate([left.spread, right.spread]),
-        np.concatenate([left.spent, right.spent]),
-        left.most,
-    )
+    both = joined(left, right)
     order = np.lexsort((both.row, np.abs(both.hinge)))
-    return both.take(order[: both.most]), both.take(order[both.most :])
+    return taken(both, order[: both.most]), taken(both, order[both.most :])
 
 
 EVALUATE: Reduction[Answer, Answer] = Reduction(_evaluate_block, merge_answers, identity)

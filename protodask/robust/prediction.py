@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.arrays.array_store import ArraySpec, store_key
 from protodask.data.format.schema import Label
 from protodask.data.places.records import RecordKind, seal
-from protodask.data.places.storage import Kind, locate, published
+from protodask.data.places.storage import Kind, locate
 from protodask.data.tables.parquet_folder import label_column
-from protodask.data.tables.table_files import TableSink, is_table, published_table
-from protodask.engine import Arrays, Block, EngineLike, Sink, Source, open_engine
+from protodask.data.tables.table_files import published_rows
+from protodask.engine import Arrays, Block, EngineLike, Source, open_engine
 from protodask.robust.model import RobustModel, codes_of
 from protodask.robust.passes import tiles
 from protodask.robust.persistence import robust_fingerprint
@@ -83,33 +82,20 @@ def predict_robust(
         },
         RECORD.name,
     )
-    with _written(model, source, where, overwrite, record) as sink, open_engine(engine) as opened:
-        rows = opened.map(source, predict_block, opened.share(model), rows_of, name, sink=sink, label="predict")
-        opened.forget(source)
-    return rows
-
-
-@contextmanager
-def _written(
-    model: RobustModel, source: Source, where: str, overwrite: bool, record: Mapping[str, Any]
-) -> Iterator[Sink]:
-    if is_table(where):
-        with published_table(where, overwrite, ROBUST_PREDICTIONS, record, source.layout.n_blocks) as parts:
-            yield TableSink(parts, partial(_columns, model.classes))
-    else:
-        with published(where, overwrite, ROBUST_PREDICTIONS) as place:
-            yield _zarr_sink(place, model, source, record)
-
-
-def _zarr_sink(place: str, model: RobustModel, source: Source, record: Mapping[str, Any]) -> Sink:
     arrays = (
         ArraySpec(PREDICTED, "int32"),
         ArraySpec(DECISION, "float64", len(model.weights)),
         ArraySpec(CERTIFIED, "float64"),
     )
-    store = ArrayStore(place, source.layout, arrays, store_key())
-    store.create(record)
-    return store
+    columns = partial(_columns, model.classes)
+    kind, layout = ROBUST_PREDICTIONS, source.layout
+    with (
+        published_rows(where, overwrite, kind, record, layout, arrays, columns) as sink,
+        open_engine(engine) as opened,
+    ):
+        rows = opened.map(source, predict_block, opened.share(model), rows_of, name, sink=sink, label="predict")
+        opened.forget(source)
+    return rows
 
 
 def _columns(classes: Sequence[Label], start: int, arrays: Arrays) -> dict[str, Any]:

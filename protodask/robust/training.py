@@ -20,43 +20,14 @@ from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory, environment
 from protodask.prototypes.training import warn_of_large_weights
-from protodask.robust.bundle import BundleSolution, Pass, solve_bundle
+from protodask.robust.bundle import Pass, PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import spread_multiple
-from protodask.robust.kept_terms import UncertainSource, keep_terms, store_terms
 from protodask.robust.model import RobustModel
-from protodask.robust.stored_terms import ClassAgainstRest, TermsForm
-from protodask.robust.terms import Floats
+from protodask.robust.stored_terms import ClassAgainstRest, TermsForm, UncertainSource, keep_terms, store_terms
 from protodask.robust.uncertain_columns import UncertainColumns, columns_of_table
 from protodask.robust.uncertain_rows import UncertainRows
-
-
-@dataclass(frozen=True, eq=False)
-class PlaneFit:
-    """What a solver says of the plane of one class."""
-
-    weights: Floats
-    """(D,)."""
-    intercept: float
-    objective: float
-    lower_bound: float
-    status: str
-    passes: int
-    """Over the samples, or iterations of the cone solver."""
-    history: tuple[Pass, ...] = ()
-
-    @classmethod
-    def of_bundle(cls, found: BundleSolution) -> PlaneFit:
-        return cls(
-            found.weights,
-            found.intercept,
-            found.objective,
-            found.dual_objective,
-            found.status,
-            found.passes,
-            found.history,
-        )
 
 
 @dataclass(frozen=True)
@@ -219,16 +190,17 @@ def train_planes(
             if on_pass is not None:
                 on_pass(PlanePass(number, len(positives), done))
 
-        solution = solve_bundle(
-            terms,
-            ClassAgainstRest(form, multiple, positive, config.C),
-            engine,
-            gap=config.gap,
-            max_passes=config.max_passes,
-            recorded=None if directory is None else recorded_passes(directory, number),
-            on_pass=listen,
+        found.append(
+            solve_bundle(
+                terms,
+                ClassAgainstRest(form, multiple, positive, config.C),
+                engine,
+                gap=config.gap,
+                max_passes=config.max_passes,
+                recorded=None if directory is None else recorded_passes(directory, number),
+                on_pass=listen,
+            )
         )
-        found.append(PlaneFit.of_bundle(solution))
     return found
 
 
@@ -247,7 +219,7 @@ def make_model(found: Sequence[PlaneFit], config: RobustConfig, known: Uncertain
         columns=tuple(Column(name) for name in known.features),
         config=config,
         objective=np.array([plane.objective for plane in found]),
-        lower_bound=np.array([plane.lower_bound for plane in found]),
+        lower_bound=np.array([plane.dual_objective for plane in found]),
         passes=tuple(plane.passes for plane in found),
     )
 
@@ -274,7 +246,7 @@ def plane_summary(plane: PlaneFit) -> dict[str, Any]:
     return {
         "status": plane.status,
         "objective": plane.objective,
-        "lower_bound": plane.lower_bound,
+        "lower_bound": plane.dual_objective,
         "passes": [asdict(done) for done in plane.history],
     }
 

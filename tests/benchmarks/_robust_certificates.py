@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.robust.brackets import NEGLIGIBLE, room, worst_means
+from protodask.robust.brackets import NEGLIGIBLE, worst_means
 from protodask.robust.terms import Floats, Terms
 
 Tail = Literal["bernstein", "chebyshev"]
@@ -71,11 +71,13 @@ def largest_kappa(unit_terms: Terms, y: NDArray[np.generic], weights: Floats, in
     sign = np.asarray(y, dtype=np.float64)
     margin = -(worst_means(unit_terms, sign, weights) + sign * intercept)
     gain = unit_terms.spread * np.abs(weights)
-    if unit_terms.lower is None:
+    if unit_terms.lower is None or unit_terms.upper is None:
         length = np.linalg.norm(gain, axis=1)
         kappa = np.divide(margin, length, out=np.full(len(gain), np.inf), where=length > 0)
     else:
-        kappa = _within_support(margin, gain, room(unit_terms, sign, weights), unit_terms.spread, weights)
+        above, below = unit_terms.upper - unit_terms.mean_high, unit_terms.mean_low - unit_terms.lower
+        room = np.maximum(np.where(-sign[:, None] * weights > 0, above, below), 0.0)
+        kappa = _within_support(margin, gain, room, unit_terms.spread, weights)
     return np.where(margin >= 0, np.maximum(kappa, 0.0), 0.0)
 
 

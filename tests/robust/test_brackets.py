@@ -3,12 +3,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
 from reference import brackets as reference
 from support.robust_terms import Drawn, draw, sample_of
 
 from protodask.robust import brackets
-from protodask.robust.brackets import bracket, clipped_to_ball, extreme_points, extremes, rows_of_terms, upper_bounds
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.brackets import NEGLIGIBLE, _fractions, _limits, bracket, clipped_to_ball, extremes, worst_means
+from protodask.robust.terms import Floats, Terms, taken
 
 SEEDS = st.integers(0, 10**6)
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 8))
@@ -23,6 +24,28 @@ def size(terms: Terms, weights: Floats) -> float:
     """What rounding errors are relative to."""
     reach = np.maximum(np.abs(terms.mean_low), np.abs(terms.mean_high)) + terms.spread
     return float((reach @ np.abs(weights)).max()) + 1e-300
+
+
+def upper_bounds(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
+    """A bound of each bracket from above, by the multipliers of the solution found: the values' certificate, (N,)."""
+    sign = np.asarray(y, dtype=np.float64)
+    direction = -sign[:, None] * np.sign(weights)
+    bound = worst_means(terms, y, weights)
+    gain = terms.spread * np.abs(weights)
+    if terms.lower is None:
+        bound += np.linalg.norm(gain, axis=1)
+        return bound
+    limits = _limits(terms, direction)
+    fractions = _fractions(terms, weights, limits)
+    moving = gain > NEGLIGIBLE * gain.max(axis=1, keepdims=True)
+    free = moving & (fractions < limits)
+    # tau from the features short of the support; without any of them the multiplier of the ball is 0.
+    square = np.where(free, gain, 0.0)
+    length = np.linalg.norm(np.where(free, fractions, 0.0), axis=1)
+    tau = np.divide(length, np.linalg.norm(square, axis=1), out=np.full(len(gain), np.inf), where=free.any(axis=1))
+    kept = np.minimum(gain, np.divide(limits, tau[:, None], out=np.full(gain.shape, np.inf), where=tau[:, None] > 0))
+    bound += np.linalg.norm(kept, axis=1) + np.einsum("nd,nd->n", gain - kept, limits)
+    return bound
 
 
 @settings(max_examples=60)
@@ -64,7 +87,7 @@ def test_extreme_points__without_a_weight_are_middles_of_means(
     middle = (terms.mean_low[:, 0] + terms.mean_high[:, 0]) / 2
     for labels in (y, -y):
         assert_allclose(
-            extreme_points(terms, labels, weights)[:, 0], middle, atol=1e-12 * size(terms, np.ones(shape[1]))
+            extremes(terms, labels, weights).points[:, 0], middle, atol=1e-12 * size(terms, np.ones(shape[1]))
         )
 
 
@@ -135,7 +158,7 @@ def test_bracket__of_no_weights_is_0_with_a_subgradient(intersected: bool) -> No
     assert_array_equal(values, np.zeros(7))
     elsewhere, _ = bracket(drawn.terms, drawn.y, np.array([1.0, -2.0, 3.0]))
     assert np.all(subgradients @ [1.0, -2.0, 3.0] <= elsewhere + 1e-12)
-    assert bracket(rows_of_terms(drawn.terms, slice(0, 0)), drawn.y[:0], np.ones(3))[1].shape == (0, 3)
+    assert bracket(taken(drawn.terms, slice(0, 0)), drawn.y[:0], np.ones(3))[1].shape == (0, 3)
 
 
 def test_bracket__of_gains_of_all_sizes() -> None:
@@ -161,8 +184,8 @@ def test_bracket__of_a_block_is_that_of_its_rows(monkeypatch: pytest.MonkeyPatch
     weights = plane(7, 5)
     values, subgradients = bracket(drawn.terms, drawn.y, weights)
     monkeypatch.setattr(brackets, "TILE", 5 * 7)
-    tiled = extreme_points(drawn.terms, drawn.y, weights)
+    tiled = extremes(drawn.terms, drawn.y, weights).points
     assert_array_equal(-drawn.y[:, None] * tiled, subgradients)
     for row in range(40):
-        one = rows_of_terms(drawn.terms, slice(row, row + 1))
+        one = taken(drawn.terms, slice(row, row + 1))
         assert_allclose(bracket(one, drawn.y[row : row + 1], weights)[0], values[row], rtol=1e-12, atol=1e-14)

@@ -9,7 +9,7 @@ from sklearn.svm import SVC
 from support.robust_problems import Floats, Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine, thread_engine
-from protodask.robust.bundle import FEWEST_TIMES, BundleSolution, best_multiple, solve_bundle
+from protodask.robust.bundle import FEWEST_TIMES, PlaneFit, best_multiple, solve_bundle
 from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import make_terms
 from protodask.robust.passes import EVALUATE, Question
@@ -17,7 +17,7 @@ from protodask.robust.terms import Terms
 from protodask.robust.uncertain_rows import UncertainRows
 
 
-def solve(problem: Problem, gap: float = 1e-5, block_rows: int | None = None) -> BundleSolution:
+def solve(problem: Problem, gap: float = 1e-5, block_rows: int | None = None) -> PlaneFit:
     return solve_bundle(problem.source(block_rows), samples_of, Engine(), gap=gap)
 
 

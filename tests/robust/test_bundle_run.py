@@ -14,8 +14,8 @@ from protodask.engine import Engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.prototypes.runs import RunDirectory
-from protodask.robust.bundle import BundleSolution, solve_bundle
 from protodask.robust.bundle import Pass as BundlePass
+from protodask.robust.bundle import PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
 
 SOURCE = drawn_problem(1, 300, 4, intersected=True).source(32)
@@ -26,7 +26,7 @@ class StoppedError(Exception):
     pass
 
 
-def run(folder: Path, stop_after: int | None = None) -> tuple[BundleSolution, int]:
+def run(folder: Path, stop_after: int | None = None) -> tuple[PlaneFit, int]:
     """A run on record, and how many passes were computed rather than read."""
     computed = 0
 
@@ -50,7 +50,7 @@ def run(folder: Path, stop_after: int | None = None) -> tuple[BundleSolution, in
 @dataclass(frozen=True)
 class Recorded:
     folder: Path
-    found: BundleSolution
+    found: PlaneFit
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from protodask.engine import Engine
 from protodask.robust.master import Center, Hinges, Model, Multipliers, lower_bound, minimize_model
 from protodask.robust.minorants import Minorants, first_cuts
 from protodask.robust.passes import EVALUATE, SURVEY, Cuts, Question
+from protodask.robust.terms import taken
 
 REACH = np.full(3, 10.0)
 
@@ -100,7 +101,7 @@ def test_minimize_model__with_a_center__agrees_with_a_search() -> None:
 
 def of_cuts(cuts: Cuts) -> Model:
     """A model without samples of its own."""
-    none = cuts.take(slice(0, 0))
+    none = taken(cuts, slice(0, 0))
     return Model(cuts, none, np.zeros((0, 0), dtype=bool), Hinges(np.zeros(0), none, np.zeros(0, dtype=np.intp)))
 
 

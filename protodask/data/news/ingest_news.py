@@ -259,11 +259,8 @@ def _read_files(
         table = tables_by_file(paths, work.wanted.labels, dropped)
         found, learnt = encode_anew(table, work.wanted, work.engine, work.block_rows)
         return learnt, found, _rows_by_file(found.edges, table.counts)
-    labels = [column.name for column in encoder.columns if column.kind != "numeric"]
-    texts = [name for name in (encoder.target_name, encoder.group_name) if name is not None]
-    roles = (encoder.target_name, encoder.weight_name, encoder.inclusion_name, encoder.group_name)
-    needed = [*(column.name for column in encoder.columns), *(name for name in roles if name is not None)]
-    table = tables_by_file(paths, [*labels, *texts], dropped, needed)
+    needed = [*(column.name for column in encoder.columns), *encoder.roles]
+    table = tables_by_file(paths, encoder.labels, dropped, needed)
     scan = Scan(table, encoder, (), None, count_unseen=encoder.unseen == "zero")
     scanned = run_scan(scan, work.engine, may_be_empty=True)
     warn_of_unseen(scanned.unseen)

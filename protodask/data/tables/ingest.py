@@ -23,6 +23,7 @@ from protodask.data.tables.ingest_schema import (
     check_roles,
     check_wanted,
     encode_anew,
+    encoder_like,
     orders_of,
     written_as,
 )
@@ -205,23 +206,17 @@ def _ingest_more(
     known = dataset.metadata
     check_roles(given, known)
     dropped = (*known.dropped, *(name for name in drop if name not in known.dropped))
-    roles = Roles(known.target_name, known.weight_name, known.inclusion_name, known.group_name)
+    like = encoder_like(known, unseen)
     with open_engine(engine) as opened:
         source = table_source(
             sources,
-            known.columns,
-            classes=known.classes,
-            target_name=known.target_name,
-            weight_name=known.weight_name,
-            inclusion_name=known.inclusion_name,
-            group_name=known.group_name,
+            **written_as(like),
             dropped=dropped,
             unseen=unseen,
             tell_unseen=unseen == "zero",
-            dtype=known.dtype,
             engine=opened,
         )
-        check_column_names(source.table.names, [*(column.name for column in known.columns), *roles.names])
+        check_column_names(source.table.names, [*(column.name for column in known.columns), *like.roles])
         return write_dataset(
             source, dataset.path, **written_as(source.encoder), dropped=dropped, engine=opened, append=True
         )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.places.local_files import place_aside, remove
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.storage import Kind, locate, published, storage_errors
 from protodask.data.places.whole_files import check_file_free, write_whole
 from protodask.data.tables.parquet_folder import check_parquet, create_folder, is_parquet, require_arrow, write_part
-from protodask.engine import Arrays
+from protodask.engine import Arrays, Layout, Sink
 from protodask.errors import InputError
 
 PIECE = 2**20
@@ -59,6 +60,30 @@ def published_table(
         return _csv_file(where, overwrite, n_blocks)
     check_parquet(where, kind.name.capitalize())
     return _parquet_folder(where, overwrite, kind, record)
+
+
+@contextmanager
+def published_rows(
+    where: str,
+    overwrite: bool,
+    kind: Kind,
+    record: Mapping[str, Any],
+    layout: Layout,
+    arrays: Sequence[ArraySpec],
+    columns: Callable[[int, Arrays], Mapping[str, Any]],
+) -> Iterator[Sink]:
+    """Hand out a sink for what is found of each block, which is at `where` once the body is done, whole or not at all.
+
+    By the ending of the place it is a table, see `TableSink`, or else a Zarr group with these arrays and the record.
+    """
+    if is_table(where):
+        with published_table(where, overwrite, kind, record, layout.n_blocks) as parts:
+            yield TableSink(parts, columns)
+        return
+    with published(where, overwrite, kind) as place:
+        store = ArrayStore(place, layout, tuple(arrays), store_key())
+        store.create(record)
+        yield store
 
 
 @dataclass(frozen=True)

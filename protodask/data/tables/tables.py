@@ -108,6 +108,18 @@ class Encoder:
         group = 0 if self.group_name is None else 8
         return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + group + 8 * len(self.numbers)
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The columns that are no features: of target, weight, inclusion and group those there are."""
+        named = (self.target_name, self.weight_name, self.inclusion_name, self.group_name)
+        return tuple(name for name in named if name is not None)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Columns to be read as labels rather than numbers."""
+        labels = [column.name for column in self.columns if column.kind != "numeric"]
+        return (*labels, *(name for name in (self.target_name, self.group_name) if name is not None))
+
     def _beside(self) -> Iterator[tuple[str, str, str, Callable[[Values, str], tuple[Values, Problem | None]]]]:
         """The arrays besides the features: their names, types and columns, and what makes them of these."""
 
