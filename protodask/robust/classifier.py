@@ -38,10 +38,10 @@ from protodask.robust.classifier_rows import (
 from protodask.robust.config import RobustConfig
 from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import make_terms
+from protodask.robust.kept_terms import TermsForm, UncertainSource, keep_terms
 from protodask.robust.measures import certified_sums, checked_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
-from protodask.robust.stored_terms import TermsForm, UncertainSource, keep_terms
 from protodask.robust.terms import Floats
 from protodask.robust.training import (
     OnPass,

@@ -13,11 +13,14 @@ from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, array_source
 from protodask.errors import InputError, some
+from protodask.robust.kept_terms import UncertainSource
 from protodask.robust.model import RobustModel
-from protodask.robust.stored_terms import UncertainSource
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_columns import uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
+
+BOUNDS = ("lower", "upper", "mean_low", "mean_high", "second_moment", "origin")
+"""The arrays of uncertain rows; the last two need not be there."""
 
 
 def as_uncertain(rows: Any) -> UncertainRows:
@@ -67,16 +70,7 @@ def source_of(
 
 def _arrays_of(known: UncertainRows, codes: NDArray[np.intp], weights: Floats) -> dict[str, NDArray[Any]]:
     """What `RowsOfArrays` reads, with the class and the weight of each row."""
-    given: dict[str, NDArray[Any]] = {
-        "lower": known.lower,
-        "upper": known.upper,
-        "mean_low": known.mean_low,
-        "mean_high": known.mean_high,
-    }
-    if known.second_moment is not None:
-        given["second_moment"] = known.second_moment
-    if known.origin is not None:
-        given["origin"] = known.origin
+    given = {name: getattr(known, name) for name in BOUNDS if getattr(known, name) is not None}
     return given | {TARGET.name: codes.astype(np.int32), WEIGHT.name: weights}
 
 
@@ -88,17 +82,8 @@ class RowsOfArrays:
     rounding: float | None = None
 
     def __call__(self, block: Block) -> UncertainRows:
-        return UncertainRows(
-            block["lower"],
-            block["upper"],
-            block["mean_low"],
-            block["mean_high"],
-            block.arrays.get("second_moment"),
-            block.arrays.get("origin"),
-            first_row=block.start,
-            feature_names=self.feature_names,
-            rounding=self.rounding,
-        )
+        bounds: Any = {name: block.arrays.get(name) for name in BOUNDS}
+        return UncertainRows(**bounds, first_row=block.start, feature_names=self.feature_names, rounding=self.rounding)
 
 
 def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.errors import InputError
 from protodask.robust.brackets import bracket
 from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, Setup, entries_of, solve_program
-from protodask.robust.terms import Floats, Terms, taken
+from protodask.robust.terms import Floats, Terms, taken, with_arrays
 from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of, relative_gap
 
 CEILINGS = (1e3, 1e6)
@@ -135,13 +135,7 @@ def _without_margin(terms: Terms, sign: Floats, kept_sign: Floats) -> Solution:
 
 def _moved(terms: Terms, centre: Floats, unit: float) -> Terms:
     """Features as `(x - centre) / unit`."""
-
-    def moved(array: Floats) -> Floats:
-        return np.asarray((array - centre) / unit)
-
-    lower = None if terms.lower is None else moved(terms.lower)
-    upper = None if terms.upper is None else moved(terms.upper)
-    return Terms(moved(terms.mean_low), moved(terms.mean_high), terms.spread / unit, lower, upper)
+    return replace(with_arrays(lambda array: (array - centre) / unit, terms), spread=terms.spread / unit)
 
 
 def _middle(terms: Terms) -> Floats:

@@ -26,14 +26,11 @@ from dataclasses import replace
 from typing import Literal, assert_never, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.errors import InputError
 from protodask.robust.spread import nu
-from protodask.robust.terms import Terms
+from protodask.robust.terms import Floats, Terms
 from protodask.robust.uncertain_rows import UncertainRows
-
-Floats = NDArray[np.float64]
 
 Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]
 

@@ -20,9 +20,9 @@ from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.robust.certified import BOUNDS
 from protodask.robust.formulations import check_eps
+from protodask.robust.kept_terms import RowsOfBlock
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
-from protodask.robust.stored_terms import RowsOfBlock
 from protodask.robust.terms import Floats
 
 

@@ -16,10 +16,10 @@ from protodask.data.places.storage import Kind, locate
 from protodask.data.tables.parquet_folder import label_column
 from protodask.data.tables.table_files import published_rows
 from protodask.engine import Arrays, Block, EngineLike, Source, open_engine
+from protodask.robust.kept_terms import RowsOfBlock
 from protodask.robust.model import RobustModel, codes_of
 from protodask.robust.passes import tiles
 from protodask.robust.persistence import robust_fingerprint
-from protodask.robust.stored_terms import RowsOfBlock
 
 ROBUST_PREDICTIONS = Kind("robust predictions", "protodask-robust-predictions")
 ROBUST_PREDICTIONS_VERSION = 1

@@ -9,9 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from protodask.errors import InputError, some
+from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import LARGEST, UncertainRows
-
-Floats = NDArray[np.float64]
 
 Support = Literal["widened", "range"]
 """The support of a sample's feature from `n` measurements: their range, or that and `range / (n - 1)` at either end.

@@ -37,11 +37,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from protodask.errors import InputError
-
-Floats = NDArray[np.float64]
+from protodask.robust.terms import Floats
 
 TOLERANCE = 1e-6
 """How far `nu` may lie above its exact value, relative to it."""

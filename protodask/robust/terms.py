@@ -37,28 +37,28 @@ Table = TypeVar("Table", bound="DataclassInstance")
 
 def taken(table: Table, rows: slice | NDArray[np.generic]) -> Table:
     """Some rows of a table."""
-    return _each(lambda values: values[rows], table)
+    return with_arrays(lambda values: values[rows], table)
 
 
 def joined(first: Table, second: Table) -> Table:
     """The rows of two tables, one after the other; what they have in common is that of the first."""
-    return _each(lambda *both: np.concatenate(both), first, second)
+    return with_arrays(lambda *both: np.concatenate(both), first, second)
 
 
 def summed(first: Table, second: Table) -> Table:
     """The sums of the arrays of two tables."""
-    return _each(add, first, second)
+    return with_arrays(add, first, second)
 
 
-def _each(made: Callable[..., Any], first: Table, *others: Table) -> Table:
-    """A table with what is made of the arrays of one name of all these tables."""
+def with_arrays(made: Callable[..., Any], first: Table, *others: Table) -> Table:
+    """The first table, with what is made of the arrays of one name of all these tables."""
     found: dict[str, Any] = {}
     for name, value in vars(first).items():
         values = (value, *(getattr(table, name) for table in others))
         if isinstance(value, np.ndarray):
             found[name] = made(*values)
         elif is_dataclass(value):
-            found[name] = _each(made, *values)
+            found[name] = with_arrays(made, *values)
     return replace(first, **found)
 
 

@@ -24,8 +24,8 @@ from protodask.robust.bundle import Pass, PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import spread_multiple
+from protodask.robust.kept_terms import ClassAgainstRest, TermsForm, UncertainSource, keep_terms, store_terms
 from protodask.robust.model import RobustModel
-from protodask.robust.stored_terms import ClassAgainstRest, TermsForm, UncertainSource, keep_terms, store_terms
 from protodask.robust.uncertain_columns import UncertainColumns, columns_of_table
 from protodask.robust.uncertain_rows import UncertainRows
 

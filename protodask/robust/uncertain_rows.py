@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.errors import InputError
-
-Floats = NDArray[np.float64]
+from protodask.robust.terms import Floats
 
 ROUNDING = 8
 """Statements may contradict each other by so many units of the last place of the coarsest type they were given in.

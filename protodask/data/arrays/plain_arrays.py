@@ -143,7 +143,7 @@ class PlainArray:
             return "its metadata are not those of an array of this package"
         shape = record["shape"]
         if not self._fits(shape):
-            return f"it has the shape {_short(shape)} where {list(self.shape)} was expected"
+            return f"it has the shape {shortened(shape)} where {list(self.shape)} was expected"
         fill = "NaN" if math.isnan(self.fill) else self.fill
         grid = {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}}
         codecs = [_configured(codec) for codec in record["codecs"]] if isinstance(record["codecs"], list) else None
@@ -158,7 +158,7 @@ class PlainArray:
             ("storage_transformers", record.get("storage_transformers", []), []),
         ):
             if not _same(found, expected):
-                return f"for {name} it says {_short(record.get(name))}, which is not how this package stores arrays"
+                return f"for {name} it says {shortened(record.get(name))}, which is not how this package stores arrays"
         return None
 
     def _fits(self, shape: Any) -> bool:
@@ -198,6 +198,7 @@ def _same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def _short(value: object) -> str:
+def shortened(value: object) -> str:
+    """What a value looks like, or its beginning."""
     text = repr(value)
     return text if len(text) <= 200 else text[:200] + "..."

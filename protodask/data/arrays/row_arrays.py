@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,15 +70,22 @@ def _sliced_file(path: str, first: int, last: int) -> NDArray[Any]:
 
 
 def _map_npy(path: str) -> np.memmap[Any, Any]:
-    try:
+    with numpy_errors(path, ".npy", "numpy.save"):
         mapped: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return mapped
+
+
+@contextmanager
+def numpy_errors(path: str, ending: str, writer: str) -> Iterator[None]:
+    """Say in the package's words why a file of NumPy's, such as this `writer` makes, cannot be read."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise InputError(
-            "unreadable", f"{path} is not a readable .npy file ({error}).", "Write it again with numpy.save."
+            "unreadable", f"{path} is not a readable {ending} file ({error}).", f"Write it again with {writer}."
         ) from error
-    return mapped
 
 
 def zarr_rows(path: str, name: str = "") -> RowArray:

@@ -23,7 +23,6 @@ from protodask.data.format.segments import (
     check_rows,
     remove_other_segments,
     segments_content,
-    whole_segment,
     write_segments,
 )
 from protodask.data.places.bounded import file_status, read_object
@@ -217,12 +216,9 @@ def segments_before(dataset: Dataset, added: Sequence[Segment] | None) -> tuple[
 
     That of all rows, where they are the first. What was new a moment ago may turn out to be there by now.
     """
-    if dataset.metadata.segments is not None:
-        before = dataset.segments
-    elif added is None:
+    if dataset.metadata.segments is None and added is None:
         return None
-    else:
-        before = (whole_segment(dataset.path, dataset.key, dataset.n_rows),)
+    before = dataset.sources
     known = {segment.digest for segment in before}
     if added is not None and any(segment.digest in known for segment in added):
         raise StorageError(

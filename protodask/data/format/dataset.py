@@ -18,7 +18,7 @@ from protodask.data.arrays.plain_arrays import PlainArray
 from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
 from protodask.data.format.parts import Part, key_of
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label, Variable
-from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments
+from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments, whole_segment
 from protodask.data.format.summary import Summary
 from protodask.data.places.locations import is_remote
 from protodask.data.places.records import describe_columns
@@ -176,6 +176,11 @@ class Dataset:
             check_rows(found, self.n_rows, self.path)
             return found
         raise _replaced(self.path)
+
+    @property
+    def sources(self) -> tuple[Segment, ...]:
+        """The same, with all rows from one source where the dataset does not say."""
+        return self.segments or (whole_segment(self.path, self.key, self.n_rows),)
 
     def _now(self) -> Dataset:
         """The dataset as it is now; an error if it is not this one any more."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.plain_arrays import chunk_rows
+from protodask.data.arrays.plain_arrays import chunk_rows, shortened
 from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, part_of
 from protodask.data.format.schema import (
     FEATURES,
@@ -46,6 +46,9 @@ DIGEST_MODULUS = 1 << (8 * DIGEST_BYTES)
 BLOCK_CHECK_BYTES = 8
 """Of a block's digest, this much is kept for each block: enough to tell that a block is not the one written there."""
 
+MOMENTS = ("mean", "squares", "minimum", "maximum")
+"""What a summary says of each feature."""
+
 INGEST_AGAIN = "Ingest the data again, or restore the dataset from a copy."
 
 RECORD = RecordKind(
@@ -72,9 +75,9 @@ class Metadata:
     dropped: tuple[str, ...]
     """Columns of the source tables that were left out, so that later tables may have them too."""
     summary: Summary
-    content: int
+    content: int = 0
     """Sum of the block digests modulo 2**128: an append needs to hash its own blocks only."""
-    block_checks: bytes
+    block_checks: bytes = b""
     """The first 8 bytes of each block's digest, so that a block that stands in the wrong place is noticed."""
     notes: tuple[str, ...] = ()
     identity: str = ""
@@ -211,16 +214,7 @@ def _schema_record(metadata: Metadata) -> dict[str, Any]:
 def _exact_record(summary: Summary) -> dict[str, Any]:
     return {
         "weight": float(summary.weight).hex(),
-        **{
-            name: [value.hex() for value in values.tolist()]
-            for name, values in (
-                ("class_weight", summary.class_weight),
-                ("mean", summary.mean),
-                ("squares", summary.squares),
-                ("minimum", summary.minimum),
-                ("maximum", summary.maximum),
-            )
-        },
+        **{name: [value.hex() for value in getattr(summary, name).tolist()] for name in ("class_weight", *MOMENTS)},
     }
 
 
@@ -237,13 +231,7 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
         "dropped": list(metadata.dropped),
         "rows": summary.rows,
         "weight": float(summary.weight),
-        "class_rows": summary.class_rows.tolist(),
-        "class_weight": summary.class_weight.tolist(),
-        "mean": summary.mean.tolist(),
-        "deviation": summary.deviation.tolist(),
-        "squares": summary.squares.tolist(),
-        "minimum": summary.minimum.tolist(),
-        "maximum": summary.maximum.tolist(),
+        **{name: getattr(summary, name).tolist() for name in ("class_rows", "class_weight", "deviation", *MOMENTS)},
         "notes": list(metadata.notes),
         "identity": metadata.identity,
         "content": f"{metadata.content:032x}",
@@ -369,10 +357,7 @@ def _parse(fields: Fields) -> Metadata:
         class_rows=np.array(fields.integers("class_rows", len(classes)), dtype=np.int64),
         class_weight=fields.floats("class_weight", len(classes)),
         weight=float(fields.floats("weight", None)[0]),
-        mean=fields.floats("mean", width),
-        squares=fields.floats("squares", width),
-        minimum=fields.floats("minimum", width),
-        maximum=fields.floats("maximum", width),
+        **{name: fields.floats(name, width) for name in MOMENTS},
         largest_weight=_largest_weight(fields),
     )
     if sum(summary.class_rows.tolist()) != summary.rows or (summary.minimum > summary.maximum).any():
@@ -416,7 +401,7 @@ def check_same_schema(old: Metadata, new: Metadata) -> None:
                 _name_column(old.columns, new.columns)
             raise InputError(
                 "columns-differ",
-                f"The {what} of the rows to append are {_shorten(after)}, those of the dataset {_shorten(before)}.",
+                f"The {what} of the rows to append are {shortened(after)}, those of the dataset {shortened(before)}.",
                 "Append rows encoded like the dataset, or write another dataset.",
             )
 
@@ -431,8 +416,3 @@ def _name_column(before: Sequence[Column], after: Sequence[Column]) -> None:
                 "the rows to append; None is not missing in any row.",
                 "Append the tables that the rows are from: they are encoded like the dataset then.",
             )
-
-
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."

@@ -17,9 +17,17 @@ from protodask.data.format.parts import key_of, list_name
 from protodask.data.places.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS, json_items, read_json
 from protodask.data.places.generations import ROOT, group_content
 from protodask.data.places.locations import inside, is_url, list_names, storage_errors
-from protodask.data.places.records import hash_json
-from protodask.data.places.storage import DATASET, find_group, is_taken, locate, remove_inside, write_group_content
-from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
+from protodask.data.places.records import Fields, hash_json
+from protodask.data.places.storage import (
+    DATASET,
+    find_group,
+    is_taken,
+    locate,
+    read_stable,
+    remove_inside,
+    write_group_content,
+)
+from protodask.errors import FormatError, InputError
 
 FORMAT = "protodask-segments"
 
@@ -100,17 +108,13 @@ def read_segments(place: str, digest: str, where: str, name: str = "") -> tuple[
     attributes = record.get("attributes") if isinstance(record, dict) else None
     if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
         raise _damaged(where, "it is none")
-    lists = [attributes.get(name) for name in ("names", "digests", "rows")]
-    if not all(isinstance(values, list) for values in lists):
-        raise _damaged(where, "it is not a list")
-    names, digests, rows = (list(values or ()) for values in lists)
-    if not len(names) == len(digests) == len(rows) <= MAX_SEGMENTS:
+    fields = Fields(attributes, where, "list of sources of the dataset", RESTORE)
+    names, digests = fields.texts("names"), fields.texts("digests")
+    if not len(names) == len(digests) <= MAX_SEGMENTS:
         raise _damaged(where, "its lengths contradict each other")
-    if not all(type(name) is str for name in names) or not all(type(n) is int and 0 <= n < 2**62 for n in rows):
-        raise _damaged(where, "it holds something else than names and numbers of rows")
-    if not all(type(text) is str and DIGEST.fullmatch(text) for text in digests):
+    if not all(DIGEST.fullmatch(text) for text in digests):
         raise _damaged(where, "it holds something else than digests")
-    segments = tuple(map(Segment, names, digests, rows))
+    segments = tuple(map(Segment, names, digests, fields.integers("rows", len(names))))
     if segments_hash(segments) != digest:
         raise _damaged(where, "its checksum does not match")
     return segments
@@ -131,55 +135,29 @@ def prefix_of(segments: Sequence[Segment], rows: int, digest: str) -> tuple[Segm
     return None
 
 
-@dataclass(frozen=True)
-class StoredSegments:
-    """What a dataset says of where its rows are from."""
-
-    path: str
-    segments: tuple[Segment, ...]
-    """One for all rows where nothing is said of them."""
-    known: bool
-    """Whether it says from which sources its rows are."""
-
-    @property
-    def digests(self) -> frozenset[str]:
-        return frozenset(segment.digest for segment in self.segments)
-
-
-LOOKS = 5
-"""How often a dataset is looked at that others append to meanwhile."""
-
-
-def stored_segments(path: str | os.PathLike[str]) -> StoredSegments | None:
-    """Where the rows of the dataset at a path are from, as far as it says; None where nothing lies there."""
+def stored_segments(path: str | os.PathLike[str]) -> tuple[Segment, ...] | None:
+    """Where the rows of the dataset at a path are from, all from one source where it does not say; None where nothing
+    lies there.
+    """
     where = locate(path)
     if not is_taken(where):
         return None
-    for look in range(LOOKS):
-        place, attributes = find_group(where)
-        if not isinstance(attributes, Mapping) or attributes.get("format") != DATASET.format:
-            raise FormatError(
-                "wrong-kind", f"{where} is not a protodask dataset.", "Choose another place for the dataset."
-            )
-        try:
-            return _stored(where, place, attributes)
-        except ProtodaskError:
-            if look == LOOKS - 1 or find_group(where) == (place, attributes):
-                raise
-    raise StorageError("changed-meanwhile", f"{where} changes all the time.", "Repeat once nobody writes to it.")
+    return read_stable(where, lambda: _stored(where, *find_group(where)))
 
 
-def _stored(where: str, place: str, attributes: Mapping[str, Any]) -> StoredSegments:
+def _stored(where: str, place: str, attributes: object) -> tuple[Segment, ...]:
+    if not isinstance(attributes, Mapping) or attributes.get("format") != DATASET.format:
+        raise FormatError("wrong-kind", f"{where} is not a protodask dataset.", "Choose another place for the dataset.")
     rows, fingerprint, digest = (attributes.get(name) for name in ("n_rows", "fingerprint", "segments"))
     if type(rows) is not int or rows < 1 or not isinstance(fingerprint, str) or not DIGEST.fullmatch(fingerprint):
         raise FormatError("unfinished", f"The dataset {where} was never finished, or is damaged.", RESTORE)
     if digest is None:
-        return StoredSegments(where, (whole_segment(where, fingerprint, rows),), known=False)
+        return (whole_segment(where, fingerprint, rows),)
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         raise _damaged(where, "it has no checksum")
     segments = read_segments(place, digest, where, list_name(attributes))
     check_rows(segments, rows, where)
-    return StoredSegments(where, segments, known=True)
+    return segments
 
 
 def whole_segment(where: str, fingerprint: str, rows: int) -> Segment:

@@ -40,6 +40,7 @@ from protodask.data.format.schema import (
     WEIGHT,
     Column,
     Label,
+    Variable,
     check_block_rows,
     check_dtype,
     row_weights,
@@ -125,9 +126,12 @@ class BlockWriter:
             name: np.ascontiguousarray(block[name], dtype=self.dtype if name == FEATURES.name else None)
             for name in self.names
         }
-        arrays[TARGET.name] = _codes(arrays[TARGET.name])
-        if GROUP.name in arrays:
-            arrays[GROUP.name] = _group_codes(arrays[GROUP.name])
+        for variable, what, remedy in (
+            (TARGET, "target codes", "Encode the labels as positions in `classes`."),
+            (GROUP, "codes of the groups", "Give each group a number from 0 that int64 can hold."),
+        ):
+            if variable.name in arrays:
+                arrays[variable.name] = _integers(arrays[variable.name], variable, what, remedy)
         block = Block(block.number, block.start, arrays)
         self.check(block)
         self.sink.write(block.number, block.start, arrays)
@@ -164,24 +168,11 @@ class BlockWriter:
             _refuse(block, block[GROUP.name] < 0, "group code", "Codes of groups are whole numbers of at least 0.")
 
 
-def _codes(target: Any) -> Any:
-    if target.dtype.kind not in "iu":
-        raise InputError(
-            "wrong-type",
-            f"The target codes are of type {target.dtype}.",
-            "Encode the labels as positions in `classes`.",
-        )
-    return np.ascontiguousarray(target, dtype=np.int32)
-
-
-def _group_codes(group: Any) -> Any:
-    if group.dtype.kind not in "iu" or group.dtype == np.uint64:
-        raise InputError(
-            "wrong-type",
-            f"The codes of the groups are of type {group.dtype}.",
-            "Give each group a number from 0 that int64 can hold.",
-        )
-    return np.ascontiguousarray(group, dtype=np.int64)
+def _integers(codes: Any, variable: Variable, what: str, remedy: str) -> Any:
+    dtype = np.dtype(variable.dtypes[0])
+    if codes.dtype.kind not in "iu" or (dtype == np.int64 and codes.dtype == np.uint64):
+        raise InputError("wrong-type", f"The {what} are of type {codes.dtype}.", remedy)
+    return np.ascontiguousarray(codes, dtype=dtype)
 
 
 def _refuse(block: Block, wrong: Any, what: str, remedy: str) -> None:
@@ -264,8 +255,6 @@ def write_dataset(
             group_name=group_name,
             dropped=tuple(dropped),
             summary=empty_summary(sum(len(column.feature_names) for column in columns), len(classes)),
-            content=0,
-            block_checks=b"",
             notes=tuple(notes),
         )
         _check_schema(wanted)

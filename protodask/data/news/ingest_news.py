@@ -14,7 +14,7 @@ from protodask.data.arrays.row_ranges import RangedRows, RowRange, joined_ranges
 from protodask.data.format.commits import add_empty_segments
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.metadata import check_same_schema
-from protodask.data.format.segments import Segment, StoredSegments, whole_segment
+from protodask.data.format.segments import Segment
 from protodask.data.format.writer import write_dataset
 from protodask.data.news.new_sources import NewFile, NewRows, News, find_news, known_segments
 from protodask.data.places.storage import check_free, is_taken, locate, sweep
@@ -58,14 +58,9 @@ class _Opened:
             self.found[where] = Dataset.open(where)
         return self.found.get(where)
 
-    def segments(self, path: str) -> StoredSegments | None:
+    def segments(self, path: str) -> tuple[Segment, ...] | None:
         dataset = self.at(path)
-        if dataset is None:
-            return None
-        if dataset.metadata.segments is None:
-            whole = (whole_segment(dataset.path, dataset.key, dataset.n_rows),)
-            return StoredSegments(dataset.path, whole, known=False)
-        return StoredSegments(dataset.path, dataset.segments, known=True)
+        return None if dataset is None else dataset.sources
 
 
 def ingest_news(

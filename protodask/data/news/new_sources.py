@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from protodask.data.format.segments import Segment, StoredSegments, is_dataset, stored_segments
+from protodask.data.format.segments import Segment, is_dataset, stored_segments
 from protodask.data.places.storage import locate
 from protodask.data.tables.source_files import DigestCache, SourceFile, cache_beside, source_files
 from protodask.errors import InputError, StorageError
@@ -61,7 +61,7 @@ class News:
 
 Path = str | os.PathLike[str]
 
-SegmentsOf = Callable[[str], StoredSegments | None]
+SegmentsOf = Callable[[str], tuple[Segment, ...] | None]
 
 
 def find_news(
@@ -101,8 +101,8 @@ def _found(
         if stored is None:
             raise StorageError("not-found", f"There is nothing at {mask(source)} any more.", "Check the path.")
         first = 0
-        for segment in stored.segments:
-            yield NewRows(stored.path, first, segment)
+        for segment in stored:
+            yield NewRows(locate(source), first, segment)
             first += segment.rows
         return
     if source.rstrip("/").endswith(".zarr") or os.path.exists(os.path.join(source, "zarr.json")):
@@ -148,7 +148,7 @@ def known_segments(
     """The segments that are not to be taken: those of `out`, if it is added to, and those of `unless_in`."""
     places = ([out] if new else []) + ([] if unless_in is None else [unless_in])
     stored = [found for found in map(segments_of, places) if found is not None]
-    return tuple(segment for found in stored for segment in found.segments)
+    return tuple(segment for found in stored for segment in found)
 
 
 def news_for(out: str, sources: Sequence[str], new: bool, unless_in: str | None, settle: float) -> News:

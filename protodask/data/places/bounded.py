@@ -195,17 +195,8 @@ def _finite_float(text: str) -> float:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(MAX_JSON_DEPTH + 1):
-        level = [item for node in level for item in _items(node) if isinstance(item, (dict, list))]
+        inside = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, (dict, list)))
+        level = [item for items in inside for item in items if isinstance(item, (dict, list))]
         if not level:
             return
     raise ValueError(_TOO_DEEP)
-
-
-def _items(node: Any) -> Any:
-    match node:
-        case dict():
-            return node.values()
-        case list():
-            return node
-        case _:
-            return ()

@@ -22,14 +22,13 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from protodask.data.places.bounded import read_object
 from protodask.data.places.conditional import replace_object, tag_of
-from protodask.data.places.local_files import CALM_LOOKS, LATE_WRITERS_SECONDS, LOOK_SECONDS
+from protodask.data.places.local_files import remove_for_good
 from protodask.data.places.locations import delete_below, inside, list_names
 from protodask.errors import StorageError
 from protodask.places import mask
@@ -104,16 +103,7 @@ def remove_group(path: str, name: str) -> None:
 
 def give_up(path: str, name: str) -> None:
     """Remove a group below a URL that one has been writing, with what tasks of one's own still write."""
-    # A task may be in the middle of writing a chunk; later ones find the group gone and do not write at all.
-    deadline = time.monotonic() + LATE_WRITERS_SECONDS
-    calm = 0
-    while calm < CALM_LOOKS and time.monotonic() < deadline:
-        if name in list_names(path):
-            calm = 0
-            remove_group(path, name)
-        else:
-            calm += 1
-            time.sleep(LOOK_SECONDS)
+    remove_for_good(lambda: name in list_names(path), lambda: remove_group(path, name))
 
 
 def _root(form: str, generation: str, replaced: str | None) -> bytes:

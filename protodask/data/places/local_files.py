@@ -14,6 +14,7 @@ import secrets
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 try:
@@ -124,25 +125,22 @@ def leftovers(path: str) -> list[str]:
     return [os.path.join(folder, entry) for entry in sorted(found) if pattern.fullmatch(entry)]
 
 
-def discard(path: str) -> None:
-    """Remove a folder so that it is gone at once, however long the removal takes."""
-    aside = place_aside(path)
-    os.rename(path, aside)
-    flush(os.path.dirname(path))
-    delete(aside)
-
-
 def remove(place: str) -> None:
-    """Remove a file or folder, also if late writers bring parts of it back.
+    """Remove a file or folder, also if late writers bring parts of it back."""
+    remove_for_good(lambda: os.path.lexists(place), lambda: delete(place))
+
+
+def remove_for_good(is_there: Callable[[], bool], remove_once: Callable[[], None]) -> None:
+    """Remove what late writers may bring back, until it stays away.
 
     A task that was writing a chunk makes its folder anew; later tasks find the group gone and do not write at all.
     """
     deadline = time.monotonic() + LATE_WRITERS_SECONDS
     calm = 0
     while calm < CALM_LOOKS and time.monotonic() < deadline:
-        if os.path.lexists(place):
+        if is_there():
             calm = 0
-            delete(place)
+            remove_once()
         else:
             calm += 1
             time.sleep(LOOK_SECONDS)

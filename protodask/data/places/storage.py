@@ -26,7 +26,6 @@ from protodask.data.places.generations import (
 )
 from protodask.data.places.local_files import (
     delete,
-    discard,
     flush,
     flush_handle,
     make_durable,
@@ -47,7 +46,6 @@ __all__ = [
     "Kind",
     "check_file_free",
     "check_free",
-    "discard",
     "find_group",
     "flush",
     "flush_handle",

@@ -167,10 +167,6 @@ def _is_missing(value: object) -> bool:
     return type(value).__module__.startswith("pandas.") and str(value) in ("<NA>", "NaT")
 
 
-def _text(label: Label) -> str:
-    return str(label)
-
-
 def settle_labels(labels: Iterable[Label], untyped: bool) -> tuple[Label, ...]:
     """Distinct labels in their order: all of one type.
 
@@ -189,7 +185,7 @@ def settle_labels(labels: Iterable[Label], untyped: bool) -> tuple[Label, ...]:
             found = [*typed, *(flag for flag in flags if flag is not None)]
     kinds = {type(label) for label in found}
     if len(kinds) > 1:
-        return tuple(sorted({_text(label) for label in found}))
+        return tuple(sorted({str(label) for label in found}))
     return tuple(sorted(set(found)))
 
 
@@ -257,7 +253,7 @@ def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:
 
 
 def _code_lookup(labels: Sequence[Label]) -> Callable[[Any], int]:
-    by_text = {_text(label): code for code, label in enumerate(labels)}
+    by_text = {str(label): code for code, label in enumerate(labels)}
     whole = all(type(label) is int for label in labels)
     flags = all(type(label) is bool for label in labels)
 
@@ -270,7 +266,7 @@ def _code_lookup(labels: Sequence[Label]) -> Callable[[Any], int]:
                 label = number
             elif flags and (flag := BOOLEANS.get(label.lower())) is not None:
                 label = flag
-        return by_text.get(_text(label), UNSEEN)
+        return by_text.get(str(label), UNSEEN)
 
     return code_of
 
@@ -528,7 +524,7 @@ def _group_code(value: Any) -> int:
         number = _parse_integer(label)
         label = BOOLEANS.get(label.lower(), label) if number is None else number
     # Where they are keys of a dictionary, True is 1 and False is 0; so they are here.
-    text = _text(int(label) if isinstance(label, bool) else label).encode("utf-8", "surrogatepass")
+    text = str(int(label) if isinstance(label, bool) else label).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=b"protodask group").digest(), "big") >> 1
 
 

@@ -6,10 +6,10 @@ to be installed here. What is not in memory yet, as a lazy frame, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-from protodask.errors import InputError
+from protodask.errors import InputError, needed
 
 STREAM = "__arrow_c_stream__"
 
@@ -29,7 +29,9 @@ def in_pandas(rows: Any) -> Any:
     is_table = any(hasattr(rows, name) for name in ("columns", "schema"))
     if not hasattr(rows, STREAM) or not is_table or type(rows).__module__.partition(".")[0] == "pandas":
         return rows
-    return _with_libraries(rows, lambda: arrow_table(rows).to_pandas())
+    table = arrow_table(rows)
+    with _libraries(rows):
+        return table.to_pandas()
 
 
 def without_labels(array: Any) -> Any:
@@ -40,21 +42,14 @@ def without_labels(array: Any) -> Any:
 
 def arrow_table(rows: Any) -> Any:
     """A table that gives itself away as a stream of Arrow's, as an Arrow table."""
-
-    def made() -> Any:
+    with _libraries(rows):
         import pyarrow
 
         return pyarrow.table(rows)
 
-    return _with_libraries(rows, made)
 
-
-def _with_libraries(rows: Any, make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            f"Reading a {type(rows).__name__} needs pyarrow and pandas ({error}).",
-            "Install protodask[tabular], or give the columns as arrays.",
-        ) from error
+def _libraries(rows: Any) -> AbstractContextManager[None]:
+    return needed(
+        f"Reading a {type(rows).__name__} needs pyarrow and pandas.",
+        "Install protodask[tabular], or give the columns as arrays.",
+    )

@@ -115,31 +115,17 @@ def check_columns(wanted: Wanted, known: Metadata) -> None:
             )
 
 
-def written_as(encoder: Encoder) -> dict[str, Any]:
-    """What `write_dataset` is told of the rows of an encoder."""
-    return {
-        "classes": encoder.classes,
-        "columns": encoder.columns,
-        "target_name": encoder.target_name,
-        "weight_name": encoder.weight_name,
-        "inclusion_name": encoder.inclusion_name,
-        "group_name": encoder.group_name,
-        "dtype": encoder.dtype,
-    }
+ENCODED = ("classes", "columns", "target_name", "weight_name", "inclusion_name", "group_name", "dtype")
+
+
+def written_as(encoder: Encoder | Metadata) -> dict[str, Any]:
+    """What `write_dataset` is told of the rows of an encoder, or of those of a dataset."""
+    return {name: getattr(encoder, name) for name in ENCODED}
 
 
 def encoder_like(known: Metadata, unseen: Unseen = "error") -> Encoder:
     """What encodes further rows like those of a dataset."""
-    return Encoder(
-        columns=known.columns,
-        classes=known.classes,
-        target_name=known.target_name,
-        weight_name=known.weight_name,
-        inclusion_name=known.inclusion_name,
-        group_name=known.group_name,
-        dtype=known.dtype,
-        unseen=unseen,
-    )
+    return Encoder(**written_as(known), unseen=unseen)
 
 
 def encode_anew(
@@ -227,8 +213,6 @@ def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[
             inclusion_name=None,
             dropped=tuple(dropped),
             summary=empty_summary(width, 0),
-            content=0,
-            block_checks=b"",
         )
     )
 

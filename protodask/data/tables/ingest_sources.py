@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ import zarr
 from numpy.typing import NDArray
 
 from protodask.data.arrays.foreign_arrays import check_group_files
-from protodask.data.arrays.row_arrays import RowArray, row_array
+from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.places.storage import locate
 from protodask.data.tables.frames import in_pandas, without_labels
@@ -155,15 +154,8 @@ def _stored_arrays(path: str, names: _Names) -> Partitions:
 
 
 def _load_npz(path: str) -> dict[str, NDArray[Any]]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError as error:
-        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(
-            "unreadable", f"{path} is not a readable .npz file ({error}).", "Write it again with numpy.savez."
-        ) from error
+    with numpy_errors(path, ".npz", "numpy.savez"), np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
 
 
 def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:

@@ -41,7 +41,10 @@ from protodask.engine import Arrays, Block, Layout
 from protodask.errors import InputError, StorageError
 
 RECENT_BYTES = 96 * 2**20
-"""Partitions a process remembers: a partition often ends inside a block, and the next block needs its other rows."""
+"""Partitions a process remembers: a partition often ends inside a block, and the next block needs its other rows.
+
+A larger one is remembered alone: whoever reads the next block would have to have all of it in memory again.
+"""
 
 OBJECT_BYTES = 64
 """About what a short text takes besides its reference."""
@@ -241,7 +244,7 @@ class _RecentTables:
         if keep:
             with self._lock:
                 self._held[name] = (found, table_bytes(found))
-                while sum(size for _, size in self._held.values()) > self._budget:
+                while len(self._held) > 1 and sum(size for _, size in self._held.values()) > self._budget:
                     self._held.popitem(last=False)
         return found
 

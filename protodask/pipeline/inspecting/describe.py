@@ -34,9 +34,9 @@ from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTION
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
 from protodask.prototypes.splines import SplineCalibration
+from protodask.robust.kept_terms import TERMS
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS
-from protodask.robust.stored_terms import TERMS
 
 
 def describe_place(path: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from protodask.data.places.storage import storage_errors
 from protodask.places import mask
 from protodask.prototypes.runs import RunDirectory, read_history, read_log
 from protodask.robust.bundle_run import STAGE
+from protodask.robust.kept_terms import RECORD as TERMS_RECORD
 from protodask.robust.prediction import RECORD
-from protodask.robust.stored_terms import RECORD as TERMS_RECORD
 
 PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)
 """The log of the passes of one plane."""

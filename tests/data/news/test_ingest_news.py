@@ -441,7 +441,7 @@ def test_ingest__takes_every_content_once_whatever_happens(
             assert numbers_of(take([str(out)], copy, engine)) == passed
     stored = stored_segments(out)
     assert stored is not None
-    assert stored.segments == Dataset.open(out).segments == Dataset.open(copy).segments
+    assert stored == Dataset.open(out).segments == Dataset.open(copy).segments
 
 
 def damage(path: Path, change: Callable[[str], str]) -> None:
@@ -539,4 +539,4 @@ def test_segments__of_one_row_each(rows: int, tmp_path: Path) -> None:
     assert written.segments == tuple(segments)
     stored = stored_segments(tmp_path / "data.zarr")
     assert stored is not None
-    assert stored.segments == tuple(segments)
+    assert stored == tuple(segments)

@@ -21,7 +21,6 @@ from support.errors import refused
 from protodask.data.places import local_files as local_files_module
 from protodask.data.places import locks as locks_module
 from protodask.data.places.local_files import (
-    discard,
     exchange,
     flush,
     leftovers,
@@ -291,11 +290,6 @@ def test_writers__flush_what_they_hold_in_the_same_way(
     monkeypatch.setattr(fcntl, "fcntl", lambda handle, command: commands.append(command))
     write(str(tmp_path / "zarr.json"), "{}")
     assert commands == [51] * flushed, "the content and the names"
-
-
-def test_discard__removes_at_once(tmp_path: Path) -> None:
-    discard(str(make_folder(tmp_path / "d", "x")))
-    assert os.listdir(tmp_path) == []
 
 
 def test_replace_file__sweeps_and_keeps_the_link(tmp_path: Path) -> None:

@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.data.format.schema import FEATURES, Column
+from protodask.data.tables import parquet_files
+from protodask.data.tables import tables as tables_module
 from protodask.data.tables.ingest import ingest
-from protodask.data.tables.parquet_files import parquet_parts
+from protodask.data.tables.ingest_scan import table_source
+from protodask.data.tables.parquet_files import parquet_columns, parquet_parts
 from protodask.data.tables.small_files import encode_file
 from protodask.data.tables.source_tables import file_tables
 from protodask.engine import Engine
@@ -42,6 +45,26 @@ def test_parquet_parts__have_every_row_group_once(groups: list[int], part: int, 
     table = pickle.loads(pickle.dumps(table))
     read = np.concatenate([np.asarray(table.read(number)["x"]) for number in range(table.n_partitions)])
     assert read.tolist() == [1000 * number + row for number, rows in enumerate(groups) for row in range(rows)]
+
+
+def test_row_group__that_is_larger_than_what_is_remembered_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pd.DataFrame({"x": np.arange(100.0)}).to_parquet(tmp_path / "t.parquet")
+    source = table_source(str(tmp_path / "t.parquet"), (Column("x"),), block_rows=16)
+    read: list[int] = []
+
+    def counting(*arguments: Any) -> Any:
+        read.append(1)
+        return parquet_columns(*arguments)
+
+    monkeypatch.setattr(tables_module, "RECENT_BYTES", 8)
+    monkeypatch.setattr(parquet_files, "parquet_columns", counting)
+    tables_module._recent_tables.cache_clear()
+    blocks = [source.read(number)[FEATURES.name] for number in range(source.layout.n_blocks)]
+    tables_module._recent_tables.cache_clear()
+    assert np.concatenate(blocks)[:, 0].tolist() == list(range(100))
+    assert len(read) == 1
 
 
 def test_tables__of_thousands_of_files_are_one(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from protodask.engine import Block
 from protodask.robust.brackets import bracket
 from protodask.robust.classifier_rows import RowsOfArrays
 from protodask.robust.formulations import FORMULATIONS, make_terms, unit_terms
+from protodask.robust.kept_terms import ClassAgainstRest, TermsForm, pack_block, rounded_down, rounded_up
 from protodask.robust.passes import TILE_ROWS
-from protodask.robust.stored_terms import ClassAgainstRest, TermsForm, pack_block, rounded_down, rounded_up
 from protodask.robust.uncertain_rows import UncertainRows
 
 NUMBERS = st.floats(-1e30, 1e30)

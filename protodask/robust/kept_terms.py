@@ -86,15 +86,10 @@ class TermsForm:
     def pack(self, terms: Terms) -> dict[str, NDArray[Any]]:
         """Terms of one unit of spread as they are kept."""
         dtype = np.dtype(self.dtype)
-        bounds = {
-            MEAN: lambda: terms.mean_low.astype(dtype),
-            MEAN_LOW: lambda: rounded_down(terms.mean_low, dtype),
-            MEAN_HIGH: lambda: rounded_up(terms.mean_high, dtype),
-            SPREAD: lambda: rounded_up(terms.spread, dtype),
-            LOWER: lambda: rounded_down(_there(terms.lower), dtype),
-            UPPER: lambda: rounded_up(_there(terms.upper), dtype),
-        }
-        return {name: bounds[name]() for name in self.names}
+        packed = {MEAN: terms.mean_low.astype(dtype)} if MEAN in self.names else {}
+        for rounded, names in ((rounded_down, (MEAN_LOW, LOWER)), (rounded_up, (MEAN_HIGH, SPREAD, UPPER))):
+            packed |= {name: rounded(getattr(terms, name), dtype) for name in names if name in self.names}
+        return packed
 
     def unpack(self, arrays: Arrays, multiple: float) -> Terms:
         """The terms with so many units of spread."""
@@ -108,12 +103,6 @@ class TermsForm:
         if LOWER in self.names:
             return Terms(low, high, spread, floats(LOWER), floats(UPPER))
         return Terms(low, high, spread)
-
-
-def _there(support: Floats | None) -> Floats:
-    if support is None:
-        raise ValueError("terms without a support")
-    return support
 
 
 def rounded_down(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -197,7 +186,8 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
     layout = data.source.layout
     found = _stored_place(where, wanted)
     if found is not None:
-        return ArrayStore(found.place, layout, form.specs, found.key, RECORD.remedy)
+        group, key = found
+        return ArrayStore(group, layout, form.specs, key, RECORD.remedy)
     _require_space(where, form.row_bytes * layout.n_rows)
     key = store_key()
     record = {"format": TERMS.format, "version": TERMS_VERSION, **wanted, "rows": layout.n_rows, "key": key}
@@ -211,14 +201,8 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
     return ArrayStore(find_group(where)[0], layout, form.specs, key, RECORD.remedy)
 
 
-@dataclass(frozen=True)
-class _Stored:
-    place: str
-    key: str
-
-
-def _stored_place(where: str, wanted: dict[str, Any]) -> _Stored | None:
-    """The group of the terms at a place, None if there is nothing; others than those wanted are refused."""
+def _stored_place(where: str, wanted: dict[str, Any]) -> tuple[str, str] | None:
+    """Place and key of the terms that are there, None if there is nothing; others than those wanted are refused."""
     if not is_url(where) and not os.path.exists(where):
         return None
     place, attributes = find_group(where)
@@ -233,7 +217,7 @@ def _stored_place(where: str, wanted: dict[str, Any]) -> _Stored | None:
             f"The terms at {mask(where)} are of another fit: they differ in {', '.join(differing)}.",
             "Choose another place for the terms, or remove these.",
         )
-    return _Stored(place, fields.text("key"))
+    return place, fields.text("key")
 
 
 def _require_space(where: str, size: int) -> None:
