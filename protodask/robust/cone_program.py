@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from protodask.robust.clarabel_library import load_clarabel
+from protodask.errors import needed
 from protodask.robust.terms import Floats, Terms
 
 MOST_ENTRIES = 1_000_000
@@ -63,6 +63,16 @@ class Answer:
     """`alpha_i z_i`, (N, D)."""
     status: str
     iterations: int
+
+
+def load_clarabel() -> Any:
+    """The solver of cone and quadratic programs, an extra; where it is missing, the error says how to install it."""
+    with needed(
+        "Robust classifiers need the library Clarabel, which is not installed.",
+        'Install it, for example with pip install "protodask[robust]".',
+    ):
+        import clarabel
+    return clarabel
 
 
 def entries_of(terms: Terms) -> int:

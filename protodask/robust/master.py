@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from protodask.robust.clarabel_library import load_clarabel
+from protodask.robust.cone_program import load_clarabel
 from protodask.robust.passes import Cuts
 from protodask.robust.terms import Floats
 

@@ -15,8 +15,7 @@ import numpy as np
 import zarr
 
 from protodask.data.arrays.plain_arrays import make_array
-from protodask.data.arrays.row_ranges import RangedRows, RowRange
-from protodask.data.arrays.rows import BlockNumbers, NamedArrays, check_finite
+from protodask.data.arrays.rows import BlockNumbers, NamedArrays, RangedRows, RowRange, check_finite
 from protodask.data.format.commits import appended_segment, changing, segments_before
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.metadata import (

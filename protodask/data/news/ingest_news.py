@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protodask.data.arrays.row_ranges import RangedRows, RowRange, joined_ranges
+from protodask.data.arrays.rows import RangedRows, RowRange, joined_ranges
 from protodask.data.format.commits import add_empty_segments
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.metadata import check_same_schema

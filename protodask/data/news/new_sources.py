@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from protodask.data.format.segments import Segment, is_dataset, stored_segments
 from protodask.data.places.storage import locate
-from protodask.data.tables.source_files import DigestCache, SourceFile, cache_beside, source_files
+from protodask.data.tables.source_files import DigestCache, SourceFile, cache_beside, check_settle, source_files
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
 
@@ -118,8 +118,7 @@ def _found(
 
 def check_new(new: bool, unless_in: Path | None, settle: float, append: bool, overwrite: bool, out: Path) -> None:
     """Refuse settings that contradict each other."""
-    if not 0 <= settle < float("inf"):
-        raise InputError("bad-setting", f"settle is {settle!r}.", "Give a number of seconds from 0.")
+    check_settle(settle)
     if new and overwrite:
         raise InputError(
             "settings-conflict", "Both new and overwrite are asked for.", "Choose one: new adds to what is there."

@@ -137,13 +137,18 @@ def find_files(source: str) -> list[str]:
     return found
 
 
+def check_settle(settle: float) -> None:
+    """Refuse what is no time for which files are left: with a NaN no file would ever be found, and nobody told."""
+    if not 0 <= settle < float("inf"):
+        raise InputError("bad-setting", f"settle is {settle!r}.", "Give a number of seconds from 0.")
+
+
 def source_files(source: str, settle: float = 0.0, unusable: list[Unusable] | None = None) -> tuple[SourceFile, ...]:
     """The same files with what is known of each; those that changed within `settle` seconds from now are not settled.
 
     A folder or a glob may have none. One that cannot be used is an error, or is added to `unusable`.
     """
-    if not 0 <= settle < float("inf"):  # with a NaN no file would ever be found, and nobody told
-        raise InputError("bad-setting", f"settle is {settle!r}.", "Give a number of seconds from 0.")
+    check_settle(settle)
     if "://" in source:
         return tuple(_objects(source, settle))
     if not os.path.exists(source) and not glob.has_magic(source):

@@ -15,7 +15,7 @@ from protodask.pipeline.work.published import published_model
 from protodask.pipeline.work.settings import run_directory
 from protodask.places import mask
 from protodask.prototypes.rows_to_score import rows_to_predict
-from protodask.robust.clarabel_library import load_clarabel
+from protodask.robust.cone_program import load_clarabel
 from protodask.robust.config import RobustConfig
 from protodask.robust.measures import evaluate_robust
 from protodask.robust.model import RobustModel
