@@ -107,8 +107,7 @@ class _Numbers:
 
 def _numbers(terms: Terms) -> _Numbers:
     free = _is_free(terms)
-    half = (terms.mean_high - terms.mean_low) / 2
-    mean = terms.mean_low + half
+    mean, half = terms.middle, terms.half
     support, support_half = mean, half
     if terms.lower is not None and terms.upper is not None:
         support_half = (terms.upper - terms.lower) / 2

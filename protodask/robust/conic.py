@@ -94,7 +94,7 @@ def solve_conic(
             f" {most_entries:,}.",
             "Use the bundle solver, which takes any number of samples.",
         )
-    middle = _middle(kept)
+    middle = kept.middle
     # The intercept has no price, so moving the features costs nothing, and spares digits.
     centre = (middle[kept_sign > 0].mean(axis=0) + middle[kept_sign < 0].mean(axis=0)) / 2
     found = _attempts(_moved(kept, centre, 1.0), kept_sign, kept_costs, gap)
@@ -138,13 +138,9 @@ def _moved(terms: Terms, centre: Floats, unit: float) -> Terms:
     return replace(with_arrays(lambda array: (array - centre) / unit, terms), spread=terms.spread / unit)
 
 
-def _middle(terms: Terms) -> Floats:
-    return terms.mean_low + (terms.mean_high - terms.mean_low) / 2
-
-
 def _units(terms: Terms) -> list[float]:
     """Units of the features in which the program may be solved, the most promising first."""
-    size = np.abs(_middle(terms)) + (terms.mean_high - terms.mean_low) / 2
+    size = np.abs(terms.middle) + terms.half
     whole = np.linalg.norm(size + terms.spread, axis=1)
     units: list[float] = []
     for unit in (float(np.median(whole)), float(np.median(np.linalg.norm(size, axis=1))), float(whole.max())):
@@ -244,7 +240,7 @@ def _clear(terms: Terms, sign: Floats, costs: Floats, plane: Plane) -> Plane:
 
 def _first_plane(terms: Terms, sign: Floats, costs: Floats) -> Plane:
     """The best of some multiples of the difference between the labels' means, none among them."""
-    middle = _middle(terms)
+    middle = terms.middle
     towards = middle[sign > 0].mean(axis=0) - middle[sign < 0].mean(axis=0)
     square = float(towards @ towards)
     plane = plane_of(terms, sign, costs, np.zeros(len(towards)), 0.0)

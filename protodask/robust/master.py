@@ -209,7 +209,7 @@ def lower_bound(model: Model, multipliers: Multipliers, reach: Floats, box: floa
     most = hinges.cost * (details @ model.near)
     asked = np.bincount(hinges.sample, lines, minlength=len(most))
     lines = lines * np.divide(most, asked, out=np.ones(len(most)), where=asked > most)[hinges.sample]
-    parts = [_weighted(model.cuts, shares), _weighted(model.rests, details), _weighted(hinges.lines, lines)]
+    parts = [model.cuts.weighted(shares), model.rests.weighted(details), hinges.lines.weighted(lines)]
     value, center, width, slope = (sum(entries) for entries in zip(*parts, strict=True))
     center = center + np.einsum("md,md->d", model.cuts.round, _within(multipliers.pulls / total, shares))
     # A free intercept wants no slope; the steepest cut of the other sign takes away what the solver left.
@@ -238,7 +238,3 @@ def _within(pulls: Floats, lengths: Floats) -> Floats:
 
 def _positive(values: Floats) -> Floats:
     return np.where(np.isfinite(values), np.maximum(values, 0.0), 0.0)
-
-
-def _weighted(cuts: Cuts, weights: Floats) -> tuple[Any, Any, Any, Any]:
-    return weights @ cuts.value, weights @ cuts.center, weights @ cuts.width, weights @ cuts.slope

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -92,11 +93,9 @@ def _survey_block(block: Block, samples_of: SamplesOfBlock) -> Survey:
 
 def _survey_tile(samples: Samples) -> Survey:
     terms = samples.terms
-    middle = terms.mean_low + (terms.mean_high - terms.mean_low) / 2
-    half = (terms.mean_high - terms.mean_low) / 2
     sides = np.stack([np.where(samples.y < 0, samples.cost, 0.0), np.where(samples.y > 0, samples.cost, 0.0)])
     reach = np.max(np.maximum(np.abs(terms.mean_low), np.abs(terms.mean_high)) + terms.spread, axis=0, initial=0.0)
-    return Survey(sides.sum(axis=1), sides @ middle, sides @ half, sides @ _inner_axes(terms), reach)
+    return Survey(sides.sum(axis=1), sides @ terms.middle, sides @ terms.half, sides @ _inner_axes(terms), reach)
 
 
 def _merge_surveys(left: Survey, right: Survey) -> Survey:
@@ -134,6 +133,10 @@ class Cuts:
 
     def __len__(self) -> int:
         return len(self.value)
+
+    def weighted(self, weights: Floats) -> tuple[Any, Any, Any, Any]:
+        """Sums of values, centers, widths and slopes."""
+        return weights @ self.value, weights @ self.center, weights @ self.width, weights @ self.slope
 
     def without_norms(self) -> Cuts:
         """Lower ones."""
@@ -337,9 +340,7 @@ def merge_answers(left: Answer, right: Answer) -> Answer:
 
 def _cut_of(near: Near) -> Cuts:
     """The cut of the hinges of some samples together."""
-    own = np.where(near.hinge > 0, near.cost, 0.0)[None, :]
-    cuts = near.cuts
-    return Cuts.boxes(own @ cuts.value, own @ cuts.center, own @ cuts.width, own @ cuts.slope)
+    return Cuts.boxes(*near.cuts.weighted(np.where(near.hinge > 0, near.cost, 0.0)[None, :]))
 
 
 def _merge_near(left: Near, right: Near) -> tuple[Near, Near]:

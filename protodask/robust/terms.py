@@ -75,5 +75,15 @@ class Terms:
     upper: Floats | None = None
 
     @property
+    def middle(self) -> Floats:
+        """Of the bounds of the means."""
+        return self.mean_low + self.half
+
+    @property
+    def half(self) -> Floats:
+        """The distance of the bounds of the means from their middle."""
+        return (self.mean_high - self.mean_low) / 2
+
+    @property
     def intersected(self) -> bool:
         return self.lower is not None

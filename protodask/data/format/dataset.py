@@ -445,20 +445,16 @@ def _load_part(dataset: Dataset, part: Part) -> _Opened:
             arrays[variable.name] = form.open()
         except (FormatError, MemoryError):
             raise
-        except PermissionError as error:
-            raise StorageError(
-                "unreadable",
-                f"{mask(path)} cannot be read ({mask_text(str(error), path)}).",
-                "Check that you may read it.",
-            ) from error
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FormatError("damaged", f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
         except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
             if is_remote(error) or isinstance(error, OSError):
+                wrong = "network and the credentials" if is_remote(error) else "storage"
+                refused = isinstance(error, PermissionError)
                 raise StorageError(
                     "unreadable",
                     f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
-                    f"Check the {'network and the credentials' if is_remote(error) else 'storage'}, and repeat.",
+                    "Check that you may read it." if refused else f"Check the {wrong}, and repeat.",
                 ) from error
             raise FormatError(
                 "damaged", f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN

@@ -104,10 +104,14 @@ def read_bounded(file: BinaryIO, most: int, path: str) -> bytes:
     while len(content) <= most and (piece := file.read(min(PIECE_BYTES, most + 1 - len(content)))):
         content += piece
     if len(content) > most:
-        raise FormatError(
-            "over-limit", f"{path} has more than {most} bytes.", f"No file of its kind is so large. {RESTORE}"
-        )
+        raise _too_large(path, most)
     return bytes(content)
+
+
+def _too_large(path: str, most: int) -> FormatError:
+    return FormatError(
+        "over-limit", f"{path} has more than {most} bytes.", f"No file of its kind is so large. {RESTORE}"
+    )
 
 
 def read_json(root: str, name: str) -> Any:
@@ -148,7 +152,7 @@ def _read_remote(root: str, name: str, most: int) -> bytes | None:
     if content is None:
         return None
     if len(content) > most:
-        raise FormatError("over-limit", f"{root}/{name} has more than {most} bytes.", f"No file is so large. {RESTORE}")
+        raise _too_large(f"{root}/{name}", most)
     return bytes(content.to_bytes())
 
 

@@ -120,17 +120,10 @@ class RegistryState:
             number = int(text) if len(text) <= 18 else -1
             if number in self.entries:
                 return self.entries[number]
+            said = f"The registry {mask(where)} has no version {text}."
             if number in range(1, self.last + 1):
-                raise InputError(
-                    "unknown-name",
-                    f"Version {text} of the registry {mask(where)} was removed.",
-                    f"The versions there are {_those(list(self.entries))}.",
-                )
-            raise InputError(
-                "unknown-name",
-                f"The registry {mask(where)} has no version {text}.",
-                f"The versions there are {_those(list(self.entries))}.",
-            )
+                said = f"Version {text} of the registry {mask(where)} was removed."
+            raise InputError("unknown-name", said, f"The versions there are {_those(self.entries)}.")
         if text not in self.named:
             raise InputError(
                 "unknown-name",

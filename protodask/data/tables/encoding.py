@@ -148,9 +148,7 @@ def label_of(value: Any) -> Label | None:
         return None
     value = value.item() if isinstance(value, np.generic) else value
     match value:
-        case bool() | str():
-            return value
-        case int():
+        case bool() | str() | int():
             return value
         case float():
             if not math.isfinite(value):
@@ -508,11 +506,8 @@ def encode_group(values: Values, name: str) -> tuple[NDArray[np.int64], Problem 
     else:
         found, inverse = np.unique(values, return_inverse=True)
         codes = np.fromiter(map(_group_code, found), np.int64, len(found))[inverse]
-    missing = codes == MISSING
-    if not missing.any():
-        return codes, None
     remedy = "Fill in or remove such rows first; a row of its own needs a group of its own."
-    return codes, Problem(int(np.argmax(missing)), name, "has a missing value", remedy)
+    return codes, _first_of(codes == MISSING, None, lambda row: Problem(row, name, "has a missing value", remedy))
 
 
 def _group_code(value: Any) -> int:
