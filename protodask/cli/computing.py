@@ -11,7 +11,7 @@ import typer
 
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.options import NOTHING_SAID, Connection, MemoryLimit, Quiet, Scheduler, Threads, Workers
-from protodask.cli.progress.reporter import Reporter, listeners, reporting
+from protodask.cli.progress.reporter import Reporter, reporting
 from protodask.cli.showing.console import plain
 
 if TYPE_CHECKING:
@@ -103,21 +103,19 @@ def _open(computing: Computing) -> Iterator[Engine]:
 @contextmanager
 def computing_engine(
     computing: Computing,
-    check: Callable[[], None],
     show: Callable[[str], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Iterator[tuple[Engine, Reporter]]:
-    """An engine and the reporter it reports to. `check` says first whether there is anything to be done with it.
+    """An engine and the reporter it reports to.
 
     `show` takes the reporter's lines in place of standard error, and `warn` hears warnings in its place.
     """
     with wrong_use():
         computing.check()
-        check()
     if computing.quiet:
         show, warn = _unsaid, warn or _warn
     with reporting(show, warn) as reporter, _open(computing) as engine:
-        yield engine.with_progress(reporter.on_progress), reporter
+        yield engine.with_progress(reporter.hear), reporter
 
 
 def _unsaid(text: str) -> None:
@@ -136,5 +134,5 @@ def perform_step(step: Step, computing: Computing) -> Result:
         computing.check()
         step.check()
     check_there(step)
-    with computing_engine(computing, lambda: None) as (engine, reporter):
-        return step.perform(engine, listeners(reporter))
+    with computing_engine(computing) as (engine, reporter):
+        return step.perform(engine, reporter.hear)

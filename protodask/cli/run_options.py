@@ -16,8 +16,8 @@ from protodask.cli.showing.console import complain, plain
 
 if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
-    from protodask.pipeline.telling.events import RunEvent, RunListener, Status
-    from protodask.pipeline.telling.log import Level, WriteLine
+    from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener
+    from protodask.pipeline.telling.log import WriteLine
     from protodask.pipeline.telling.notify import Notify
 
 UNATTENDED = "For runs that nobody watches"
@@ -80,13 +80,12 @@ class Told:
         self._pipeline = pipeline
         self._json_only = json_only
         self._quiet = quiet
-        self._sinks: list[WriteLine] = []
         self._listeners: list[RunListener] = []
         self._urls: set[str] = set()
-        self._run = ""
         self._steps = 0
-        self._ended: Status | None = None
         self._reporter: Reporter | None = None
+        self.ended: RunEnded | None = None
+        """How the run ended, once it has."""
 
     @property
     def lines(self) -> WriteLine | None:
@@ -101,8 +100,7 @@ class Told:
         from protodask.pipeline.telling.notify import notify_at
 
         if self._json_only:
-            self._sinks.append(lines_to_stream(sys.stderr))
-            self._listeners.append(run_log(self._sinks[0]))
+            self._listeners.append(run_log(lines_to_stream(sys.stderr), self._pipeline))
         if options.notify is not None:
             with wrong_use():
                 self._notify(notify_at(options.notify))
@@ -110,8 +108,7 @@ class Told:
             self._notify(of_file)
         _check_files(self._pipeline, options)
         if options.log_file is not None:
-            self._sinks.append(lines_to_file(options.log_file))
-            self._listeners.append(run_log(self._sinks[-1]))
+            self._listeners.append(run_log(lines_to_file(options.log_file), self._pipeline))
         if options.metrics is not None:
             self._listeners.append(run_metrics(options.metrics, self.warn))
 
@@ -127,34 +124,39 @@ class Told:
             self._urls.add(settings.url)
             self._listeners.append(webhook(settings, self.warn))
 
-    def on_event(self, event: RunEvent) -> None:
-        from protodask.pipeline.telling.events import RunEnded, RunStarted
+    def hear(self, event: RunEvent) -> None:
+        """Pass an event on. Who fails to hear it is complained of: a run is worth more than what is told of it."""
+        from protodask.cli.showing.run import describe_event
+        from protodask.pipeline.telling.events import RunEnded, RunStarted, Said
 
         match event:
             case RunStarted():
-                self._run, self._steps = event.run, event.steps
+                self._steps = event.steps
             case RunEnded():
-                self._ended = event.status
-        self._pass_on(event)
-        if self._json_only:
-            return
-        from protodask.cli.showing.run import describe_event
-
-        for line in describe_event(event, self._steps):
-            self.line(line)
+                self.ended = event
+        for listen in self._listeners:
+            try:
+                listen(event)
+            except Exception as error:
+                if not isinstance(event, Said):  # such as the warning that follows
+                    said = f"{type(error).__name__}: {error}"
+                    self.warn(f"Something unexpected happened while others were told ({said}).")
+        is_warning = isinstance(event, Said) and event.level == "warning"
+        if not self._json_only and (is_warning or not self._quiet):
+            for line in describe_event(event, self._steps):
+                self._show(line)
 
     def line(self, text: str) -> None:
         """A line on how far things are."""
-        if self._json_only:
-            self._write("info", text)
-        elif not self._quiet:
-            self._show(text)
+        from protodask.pipeline.telling.events import Said
+
+        self.hear(Said(text))
 
     def warn(self, text: str) -> None:
         """A warning: to all that get lines."""
-        self._write("warning", text)
-        if not self._json_only:
-            self._show(f"Warning: {text}")
+        from protodask.pipeline.telling.events import Said
+
+        self.hear(Said(text, "warning"))
 
     def _show(self, text: str) -> None:
         if self._reporter is not None and not self._quiet:
@@ -164,30 +166,14 @@ class Told:
 
     def complain(self, seen: str, remedy: str, code: str) -> None:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""
-        from protodask.pipeline.telling.events import RunEnded
+        from protodask.pipeline.telling.events import RunEnded, Said
 
-        if self._ended is None:
-            self._ended = "failed"
-            end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}", code)
-            self._pass_on(end)
-        elif self._ended != "failed":  # what came of the run could not be shown
-            self._write("error", f"{seen} {remedy}", code)
+        if self.ended is None:
+            self.hear(RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}", code))
+        elif self.ended.status != "failed":  # what came of the run could not be shown
+            self.hear(Said(f"{seen} {remedy}", "error", code))
         if not self._json_only:
             complain(seen, remedy, code)
-
-    def _pass_on(self, event: RunEvent) -> None:
-        for listen in self._listeners:
-            try:
-                listen(event)
-            except Exception as error:
-                # A run is worth more than what is told of it.
-                self.warn(f"Something unexpected happened while others were told ({type(error).__name__}: {error}).")
-
-    def _write(self, level: Level, text: str, code: str | None = None) -> None:
-        from protodask.pipeline.telling.log import log_text
-
-        for sink in self._sinks:
-            log_text(sink, level, text, self._pipeline, self._run, code)
 
 
 def _check_files(pipeline: str, options: Telling) -> None:

@@ -20,13 +20,14 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import make_index
 from protodask.budget.lattice import ExplorationProgress
-from protodask.cli.progress.budget import BudgetTally, describe_budget_start
 from protodask.cli.progress.reporter import LogReporter
+from protodask.cli.progress.tallies import BudgetTally, describe_budget_start
 from protodask.errors import Code
 from protodask.pipeline.results.budget import describe_index, shown_sizes
 from protodask.pipeline.results.budget_words import spread
+from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted
 from protodask.pipeline.work import budget as budget_module
-from protodask.pipeline.work.budget import BudgetStarted, ComparisonStarted, middle_size
+from protodask.pipeline.work.budget import middle_size
 
 Call = Callable[..., Any]
 
@@ -351,11 +352,11 @@ def test_run__has_a_step_that_builds_a_budget(call: Call, example: Any, costs: P
 def test_progress__tells_of_sets_models_and_comparisons(capsys: pytest.CaptureFixture[str]) -> None:
     reporter = LogReporter(clock=lambda: 0.0)
     started = BudgetStarted(3, 5, 4, "patient")
-    reporter.on_budget(started)
-    reporter.on_budget(ExplorationProgress(0, 0, 2, float("inf")))
-    reporter.on_budget(ExplorationProgress(1, 0, 1, float("inf")))
-    reporter.on_budget(ModelsProgress(1, 4))
-    reporter.on_budget(ComparisonStarted("greedy"))
+    reporter.hear(started)
+    reporter.hear(ExplorationProgress(0, 0, 2, float("inf")))
+    reporter.hear(ExplorationProgress(1, 0, 1, float("inf")))
+    reporter.hear(ModelsProgress(1, 4))
+    reporter.hear(ComparisonStarted("greedy"))
     lines = [line[21:] for line in capsys.readouterr().err.splitlines()]
     assert lines == [
         "exploring the 8 sets of 3 features, at most 4 of them, with 5 folds each; rows of the same 'patient' stay "
@@ -364,7 +365,7 @@ def test_progress__tells_of_sets_models_and_comparisons(capsys: pytest.CaptureFi
         "0.0 s  models 1 of 4 fitted to all rows",
         "0.0 s  comparing with greedy",
     ]
-    tally = BudgetTally(started, clock=iter([0.0, 7.0]).__next__)
+    tally = BudgetTally(started, clock=iter([0.0, 7.0, 7.0]).__next__)
     tally.hear(ExplorationProgress(3, 1, 0, 0.25))
     assert tally.describe() == "7.0 s  sets 3 of 8 expanded, 1 failed, 0 waiting, guarantee 0.25"
     assert "together" not in describe_budget_start(BudgetStarted(1, 2, None, None))

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from protodask.cli.progress.reporter import LogReporter, TerminalReporter, reporting
-from protodask.cli.progress.search import MOST_LOSSES, SearchTally
+from protodask.cli.progress.tallies import MOST_LOSSES, SearchTally
 from protodask.engine.progress import Progress
-from protodask.pipeline.work.tuning import SearchStarted
+from protodask.pipeline.telling.events import SearchStarted
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, IterationDone
 from protodask.selection import FoldStep, Setting, SettingDone
 
@@ -36,7 +36,7 @@ def test_log__a_pass_writes_few_lines(capsys: pytest.CaptureFixture[str]) -> Non
     total = 600
     for done in range(1, total + 1):
         clock.now += 0.1
-        reporter.on_progress(Progress("ingest", done, total, 0.1 * done))
+        reporter.hear(Progress("ingest", done, total, 0.1 * done))
     lines = capsys.readouterr().err.splitlines()
     assert 60 / 5 - 2 <= len(lines) <= 60 / 5 + 1
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  writing the dataset: ", line) for line in lines)
@@ -48,18 +48,18 @@ def test_log__a_short_pass_writes_nothing(capsys: pytest.CaptureFixture[str]) ->
     reporter = LogReporter(clock)
     clock.now += 100
     for done in range(1, 5):
-        reporter.on_progress(Progress("draw", done, 4, 0.1 * done))
+        reporter.hear(Progress("draw", done, 4, 0.1 * done))
     assert capsys.readouterr().err == ""
 
 
 def test_log__every_batch_and_few_iterations(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     reporter = LogReporter(clock)
-    reporter.on_fit(BatchStarted(1, 2, 50))
+    reporter.hear(BatchStarted(1, 2, 50))
     for _ in range(100):
         clock.now += 0.1
-        reporter.on_fit(ITERATION)
-    reporter.on_fit(BatchDone(RECORD))
+        reporter.hear(ITERATION)
+    reporter.hear(BatchDone(RECORD))
     lines = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
     assert lines[0] == "batch 1 of 2 begins with 50 candidates"
     assert len(lines) <= 4
@@ -85,25 +85,25 @@ def _terminal() -> tuple[TerminalReporter, Any]:
 
 def test_terminal__bar_for_a_pass_that_takes_its_time() -> None:
     reporter, shown = _terminal()
-    reporter.on_progress(Progress("predict", 1, 4, 0.1))
+    reporter.hear(Progress("predict", 1, 4, 0.1))
     assert shown() == ""
-    reporter.on_progress(Progress("predict", 2, 4, 6.0))
+    reporter.hear(Progress("predict", 2, 4, 6.0))
     assert shown().startswith("predicting ━")
     assert shown().endswith("50% 6.0 s, about 6.0 s left")
-    reporter.on_progress(Progress("predict", 4, 4, 12.0))
+    reporter.hear(Progress("predict", 4, 4, 12.0))
     assert shown() == ""
 
 
 def test_terminal__live_line_for_the_running_batch() -> None:
     reporter, shown = _terminal()
-    reporter.on_fit(BatchStarted(1, 1, 50))
+    reporter.hear(BatchStarted(1, 1, 50))
     assert "50 candidates" in shown()
-    reporter.on_fit(ITERATION)
+    reporter.hear(ITERATION)
     assert shown().startswith("batch 1  iteration 7  evaluations 9")
-    reporter.on_progress(Progress("evaluate", 1, 2, 3.0))
+    reporter.hear(Progress("evaluate", 1, 2, 3.0))
     assert [line.split()[0] for line in shown().splitlines()] == ["batch", "evaluating"]
-    reporter.on_progress(Progress("evaluate", 2, 2, 6.0))
-    reporter.on_fit(BatchDone(RECORD))
+    reporter.hear(Progress("evaluate", 2, 2, 6.0))
+    reporter.hear(BatchDone(RECORD))
     assert shown() == ""
 
 
@@ -146,14 +146,14 @@ def _step(setting: Setting, fold: int, n_batches: int, loss: float) -> FoldStep:
 def test_log__a_search_writes_a_line_for_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     reporter = LogReporter(clock)
-    reporter.on_search(STARTED)
+    reporter.hear(STARTED)
     for fold in range(2):
-        reporter.on_search(_step(ONE, fold, 1, 0.5))
-    reporter.on_search(SettingDone(ONE, (0.7, 0.5), 1, 2))
+        reporter.hear(_step(ONE, fold, 1, 0.5))
+    reporter.hear(SettingDone(ONE, (0.7, 0.5), 1, 2))
     clock.now += 60
-    reporter.on_search(_step(TWO, 0, 1, 0.4))
-    reporter.on_search(_step(TWO, 1, 1, 0.5))
-    reporter.on_search(SettingDone(TWO, tuple(0.1 * n for n in range(MOST_LOSSES + 3)), 2, 2))
+    reporter.hear(_step(TWO, 0, 1, 0.4))
+    reporter.hear(_step(TWO, 1, 1, 0.5))
+    reporter.hear(SettingDone(TWO, tuple(0.1 * n for n in range(MOST_LOSSES + 3)), 2, 2))
     lines = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
     assert lines[0] == "joint search: 2 settings with 2 folds each, 4 fits; rows of the same 'patient' stay together"
     assert lines[1:3] == [
@@ -166,15 +166,15 @@ def test_log__a_search_writes_a_line_for_each_setting(capsys: pytest.CaptureFixt
 
 def test_terminal__a_line_for_the_search_until_its_final_fit() -> None:
     reporter, shown = _terminal()
-    reporter.on_search(STARTED)
+    reporter.hear(STARTED)
     assert shown().endswith("settings 0 of 2  batches 0")
-    reporter.on_search(_step(ONE, 0, 1, 0.5))
-    reporter.on_progress(Progress("evaluate", 1, 2, 3.0))
+    reporter.hear(_step(ONE, 0, 1, 0.5))
+    reporter.hear(Progress("evaluate", 1, 2, 3.0))
     assert [line.split("  ")[1 if place == 0 else 0].split()[0] for place, line in enumerate(shown().splitlines())] == [
         "settings",
         "evaluating",
     ]
-    reporter.on_fit(BatchStarted(1, 1, 50))
+    reporter.hear(BatchStarted(1, 1, 50))
     assert "settings" not in shown()
 
 

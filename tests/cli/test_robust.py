@@ -19,12 +19,13 @@ from support.commands import check_failed
 
 from protodask.cli import app
 from protodask.cli.progress.reporter import LogReporter
-from protodask.cli.progress.robust import RobustTally
+from protodask.cli.progress.tallies import RobustTally
 from protodask.data import Dataset
 from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code
 from protodask.pipeline.steps import Formulation, RobustFitStep
 from protodask.pipeline.steps.robust import KNOWS
+from protodask.pipeline.telling.events import RobustStarted
 from protodask.pipeline.work import robust as robust_module
 from protodask.robust import (
     RobustClassifier,
@@ -516,13 +517,14 @@ def test_fit__has_the_defaults_of_python() -> None:
 
 def test_progress__tells_of_passes_and_planes(capsys: pytest.CaptureFixture[str]) -> None:
     reporter = LogReporter(clock=lambda: 0.0)
+    reporter.hear(RobustStarted())
     for plane, number in ((1, 1), (1, 2), (2, 1)):
-        reporter.on_robust(PlanePass(plane, 2, Pass(number, 3.0, 2.0, 1.5, 0.25)))
+        reporter.hear(PlanePass(plane, 2, Pass(number, 3.0, 2.0, 1.5, 0.25)))
     lines = [line[21:] for line in capsys.readouterr().err.splitlines()]
     assert [line.rsplit("  ", 1)[0] for line in lines] == [
         "plane 1 of 2  pass 1  objective 2  gap 0.25",
         "plane 2 of 2  pass 1  objective 2  gap 0.25",
     ]
-    tally = RobustTally(clock=iter([0.0, 7.0]).__next__)
+    tally = RobustTally(clock=iter([0.0, 7.0, 7.0]).__next__)
     tally.hear(PlanePass(1, 1, Pass(4, 3.0, 2.0, 1.5, 0.25)))
     assert tally.describe() == "pass 4  objective 2  gap 0.25  7.0 s"

@@ -16,6 +16,7 @@ from cli._processes import start_command, wait_until
 from support.commands import check_failed
 
 from protodask.cli.progress.reporter import LogReporter
+from protodask.engine.progress import Progress
 from protodask.pipeline.work import tuning as tuning_module
 from protodask.prototypes import FitConfig, load_model
 from protodask.prototypes.objective import Objective
@@ -159,12 +160,14 @@ def test_tune__stopped_goes_on_to_the_same_model(
     heard = []
 
     def stop(_: object, event: object) -> None:
+        if isinstance(event, Progress):
+            return
         heard.append(event)
         if len(heard) == 8:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(LogReporter, "on_search", stop)
+        patch.setattr(LogReporter, "hear", stop)
         done = call("tune", example.data, "--out", out, *QUICK)
     assert done.exit_code == 130
     halfway = described(call, run)

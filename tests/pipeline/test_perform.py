@@ -17,7 +17,7 @@ from protodask.pipeline.file.definition import read_pipeline
 from protodask.pipeline.results.common import ModelFitted, ModelTuned
 from protodask.pipeline.state.runner import check_pipeline
 from protodask.pipeline.steps import FitStep, TuneStep, describe_step
-from protodask.pipeline.work.tuning import SearchNews, SearchStarted
+from protodask.pipeline.telling.events import SearchStarted
 from protodask.prototypes import FitConfig, load_model, planning
 from protodask.prototypes import fitting as fitting_module
 from protodask.prototypes import own_folder as own_folder_module
@@ -178,7 +178,7 @@ def test_tune__in_a_pipeline(tmp_path: Path) -> None:
     assert isinstance(step, TuneStep)
     assert step.lambda_v_range == (1e-3, 0.01)
     assert describe_step(step) == f"tune, {tmp_path}/d.zarr into {tmp_path}/m.zarr"
-    heard: list[SearchNews] = []
+    heard: list[object] = []
     with thread_engine(1) as engine:
         results = results_of(pipeline, engine, heard.append)
     tuned = results[1]

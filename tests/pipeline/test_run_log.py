@@ -23,6 +23,7 @@ from protodask.pipeline.telling.events import (
     RunEnded,
     RunEvent,
     RunStarted,
+    Said,
     Status,
     StepDone,
     StepFailed,
@@ -30,7 +31,7 @@ from protodask.pipeline.telling.events import (
     StepIdentity,
     StepStarted,
 )
-from protodask.pipeline.telling.log import compact, lines_to_file, lines_to_stream, log_text, run_log
+from protodask.pipeline.telling.log import compact, lines_to_file, lines_to_stream, run_log
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 125000, tzinfo=UTC)
 STEP = StepIdentity(2, "scoring", "predict")
@@ -151,7 +152,7 @@ def test_log__secrets_of_urls_are_masked_wherever_they_stand() -> None:
         RunEnded(place, "r", NOON, 1.0, "failed", f"{place} is gone."),
     ):
         listen(event)
-    log_text(lines.append, "warning", f"see {place}", place, "r")
+    run_log(lines.append, place)(Said(f"see {place}", "warning"))
     assert len(lines) == 5
     assert not any("quiet-word" in line or "hidden-too" in line for line in lines)
     assert all("bucket/p.yaml" in line for line in lines)

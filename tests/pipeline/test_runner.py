@@ -26,14 +26,13 @@ from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.results.common import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
 from protodask.pipeline.results.gate import GateAnswered
 from protodask.pipeline.state.records import Begun, State, StepRecord
-from protodask.pipeline.state.runner import Part, RunOutcome, run_pipeline, step_number
+from protodask.pipeline.state.runner import Part, run_pipeline, step_number
 from protodask.pipeline.state.staleness import look, planned
 from protodask.pipeline.steps import (
     EvaluateStep,
     FitStep,
     GateStep,
     IngestStep,
-    Listeners,
     PolicyStep,
     PredictStep,
     SampleDataStep,
@@ -43,6 +42,7 @@ from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,
     RunEvent,
+    Said,
     StepDone,
     StepFailed,
     StepFresh,
@@ -81,7 +81,7 @@ class Copies:
         self.kill("after")
         return _Described({"kind": "copy"})
 
-    def run(self, pipeline: Pipeline, **options: Any) -> RunOutcome:
+    def run(self, pipeline: Pipeline, **options: Any) -> RunEnded:
         return run_pipeline(pipeline, self.perform, check=lambda pipeline: None, **options)
 
 
@@ -115,7 +115,7 @@ def test_run__checks_all_steps_before_the_first_that_is_stale(tmp_path: Path) ->
     pipeline, work = _chain(tmp_path), Copies(tmp_path)
     checked: list[tuple[Pipeline, int]] = []
 
-    def run() -> RunOutcome:
+    def run() -> RunEnded:
         return run_pipeline(pipeline, work.perform, check=lambda whole: checked.append((whole, len(work.done))))
 
     (tmp_path / "a").write_text("1")
@@ -505,7 +505,7 @@ def test_run__a_gate_that_says_no_ends_it(if_no: Any, status: str, tmp_path: Pat
             return answer
         return work.perform(step)
 
-    def run() -> tuple[RunOutcome, list[RunEvent]]:
+    def run() -> tuple[RunEnded, list[RunEvent]]:
         heard: list[RunEvent] = []
         return run_pipeline(pipeline, perform, listen=heard.append, check=lambda pipeline: None), heard
 
@@ -595,7 +595,7 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
     (tmp_path / "a").write_text("1")
     pipeline = replace(_chain(tmp_path), overlap=overlap)
     work, go = Copies(tmp_path), threading.Event()
-    outcomes: list[RunOutcome] = []
+    outcomes: list[RunEnded] = []
     waited: list[str] = []
     code = (
         "import sys\nfrom protodask.pipeline.state.records import State\n"
@@ -613,12 +613,13 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
             with refused("written-by-another", f"process {other.pid}", "--overlap wait", kind=ProtodaskError):
                 work.run(replace(pipeline, overlap="refuse"))
 
-            def hear(text: str) -> None:
-                waited.append(text)
-                go.set()
+            def hear(event: RunEvent) -> None:
+                if isinstance(event, Said):
+                    waited.append(event.text)
+                    go.set()
 
             def run() -> None:
-                outcomes.append(work.run(pipeline, waiting=hear))
+                outcomes.append(work.run(pipeline, listen=hear))
                 go.set()
 
             thread = threading.Thread(target=run)
@@ -677,13 +678,13 @@ def test_run__the_record_of_a_fit_with_other_data_goes(engine: Engine, tmp_path:
 
     def interrupted(step: Step) -> Any:
 
-        from protodask.prototypes.history import FitEvent, IterationDone
+        from protodask.prototypes.history import IterationDone
 
-        def stop(event: FitEvent) -> None:
+        def stop(event: object) -> None:
             if isinstance(event, IterationDone) and event.iteration == 1:
                 raise KeyboardInterrupt
 
-        return step.perform(engine, Listeners(fit=(stop,)))
+        return step.perform(engine, stop)
 
     with pytest.raises(KeyboardInterrupt):
         run_pipeline(pipeline, interrupted, listen=heard.append)

@@ -16,14 +16,13 @@ from protodask.pipeline.each_file.scoring import FilesScored
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.results.gate import GateAnswered
 from protodask.pipeline.state.dry_run import dry_run
-from protodask.pipeline.state.runner import RunOutcome, run_pipeline
+from protodask.pipeline.state.runner import run_pipeline
 from protodask.pipeline.steps import (
     AppendStep,
     EvaluateStep,
     FitStep,
     GateStep,
     IngestStep,
-    Listeners,
     PredictStep,
     SampleDataStep,
     Step,
@@ -59,7 +58,7 @@ def _growing(folder: Path) -> Pipeline:
     )
 
 
-def _run(pipeline: Pipeline, engine: Engine, kill_after: int | None = None) -> RunOutcome:
+def _run(pipeline: Pipeline, engine: Engine, kill_after: int | None = None) -> RunEnded:
     """Run a pipeline, killed after the step of this number if there is one."""
     performed = 0
 
@@ -74,7 +73,7 @@ def _run(pipeline: Pipeline, engine: Engine, kill_after: int | None = None) -> R
     return run_pipeline(pipeline, do)
 
 
-def _statuses(outcome: RunOutcome) -> list[str]:
+def _statuses(outcome: RunEnded) -> list[str]:
     return [entry.status for entry in outcome.steps]
 
 
@@ -192,13 +191,13 @@ def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: E
     pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
 
     def interrupted(step: Step) -> Any:
-        from protodask.prototypes.history import FitEvent, IterationDone
+        from protodask.prototypes.history import IterationDone
 
-        def stop(event: FitEvent) -> None:
+        def stop(event: object) -> None:
             if isinstance(event, IterationDone):
                 raise KeyboardInterrupt
 
-        return step.perform(engine, Listeners(fit=(stop,)))
+        return step.perform(engine, stop)
 
     with pytest.raises(KeyboardInterrupt):
         run_pipeline(pipeline, interrupted)

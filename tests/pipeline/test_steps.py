@@ -96,8 +96,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result, Table, Piece
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class ProfileStep(Step):
     units: Annotated[tuple[int, ...], Option("Bytes of a unit. Repeatable.", "N")] = ()
     overwrite: Overwrite = False
 
-    def perform(self, engine: Any, listeners: Listeners = NOBODY) -> ProfileWritten:
+    def perform(self, engine: Any, listen: Listener = nobody) -> ProfileWritten:
         unit = sum(self.units, 0) or 1
         sizes = {place: len(Path(place).read_bytes()) // unit for place in self.sources}
         Path(self.out).write_text(json.dumps(sizes))

@@ -4,11 +4,10 @@ from pathlib import Path
 
 from protodask.engine import Engine
 from protodask.pipeline.file.definition import Pipeline, read_pipeline
-from protodask.pipeline.state.runner import WHOLE, Part, RunOutcome, run_pipeline
-from protodask.pipeline.steps import NOBODY, Listeners, Step
-from protodask.pipeline.telling.events import RunEvent
+from protodask.pipeline.state.runner import WHOLE, Part, run_pipeline
+from protodask.pipeline.steps import Step
+from protodask.pipeline.telling.events import Listener, RunEnded, RunEvent, nobody
 from protodask.pipeline.telling.result import Result
-from protodask.pipeline.work.tuning import SearchListener
 
 
 def run_steps(
@@ -17,17 +16,17 @@ def run_steps(
     *,
     part: Part = WHOLE,
     heard: list[RunEvent] | None = None,
-    listen: SearchListener | None = None,
-) -> RunOutcome:
+    listen: Listener = nobody,
+) -> RunEnded:
     """Run a pipeline on an engine that is open."""
 
     def do(step: Step) -> Result:
-        return step.perform(engine, Listeners(search=listen) if listen is not None else NOBODY)
+        return step.perform(engine, listen)
 
-    return run_pipeline(pipeline, do, part=part, listen=(lambda event: None) if heard is None else heard.append)
+    return run_pipeline(pipeline, do, part=part, listen=nobody if heard is None else heard.append)
 
 
-def results_of(pipeline: Pipeline, engine: Engine, listen: SearchListener | None = None) -> list[Result]:
+def results_of(pipeline: Pipeline, engine: Engine, listen: Listener = nobody) -> list[Result]:
     """What the steps made in a run that did all of them."""
     made = [outcome.made for outcome in run_steps(pipeline, engine, listen=listen).steps]
     found = [result for result in made if result is not None]

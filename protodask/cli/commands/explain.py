@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.errors import reported
+from protodask.cli.errors import reported, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Debug, Json
 from protodask.cli.showing.console import plain, say, show_json
@@ -73,7 +73,10 @@ def explain(
             out=out,
             overwrite=overwrite,
         )
-        with computing_engine(computing, lambda: check_request(request)) as (engine, _):
+        with wrong_use():
+            computing.check()
+            check_request(request)
+        with computing_engine(computing) as (engine, _):
             found = explain_data(request, engine)
         if as_json:
             show_json(found.describe())

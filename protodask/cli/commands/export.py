@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.errors import reported
+from protodask.cli.errors import reported, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Debug, Json
 from protodask.cli.showing.console import say, show_json
@@ -67,7 +67,10 @@ def export(
                 "Leave --calibrated and --batches out, or give a file that ends in .onnx.",
             )
 
-        with computing_engine(computing, lambda: check_export(out, overwrite=True)) as (engine, _):
+        with wrong_use():
+            computing.check()
+            check_export(out, overwrite=True)
+        with computing_engine(computing) as (engine, _):
             found = export_model(model, out, what=what, training=training, overwrite=overwrite, engine=engine)
         if as_json:
             show_json(found.describe())

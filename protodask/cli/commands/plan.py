@@ -60,7 +60,7 @@ def plan(
             settings = chosen_config(training, training.config)
         model = None if training.start is None else load_model(training.start)
         dataset = Dataset.open(data)
-        with computing_engine(computing, lambda: None) as (engine, _):
+        with computing_engine(computing) as (engine, _):
             found = plan_fit(dataset, settings, engine, calibrate=calibrate, start=model)
         if as_json:
             show_json(found.describe())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
     from protodask.engine import Engine
     from protodask.pipeline.file.definition import Pipeline
-    from protodask.pipeline.state.runner import Part, RunOutcome
+    from protodask.pipeline.state.runner import Part
     from protodask.pipeline.steps import FitStep, Step
     from protodask.pipeline.telling.result import Result
     from protodask.prototypes.planning import Plan
@@ -163,22 +163,13 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
     from protodask.cli.showing.run import show_run
     from protodask.pipeline.state.runner import run_pipeline
 
-    ended: list[RunOutcome] = []
     try:
         with ExitStack() as stack:
             work = _Work(stack, computing, told)
-            outcome = run_pipeline(
-                definition,
-                work.perform,
-                listen=told.on_event,
-                part=part,
-                check=_check,
-                waiting=lambda other: told.line(f"Waiting for another run of the pipeline ({other})."),
-                ended=ended.append,
-            )
+            outcome = run_pipeline(definition, work.perform, listen=told.hear, part=part, check=_check)
     except BaseException:
-        if ended and as_json:  # people are told what went wrong, programs what became of each step
-            show_run(ended[-1], as_json)
+        if told.ended is not None and as_json:  # people are told what went wrong, programs what became of each step
+            show_run(told.ended, as_json)
         raise
     show_run(outcome, as_json)
     if outcome.status == "refused":
@@ -202,16 +193,14 @@ class _Work:
         self._opened: tuple[Engine, Reporter] | None = None
 
     def perform(self, step: Step) -> Result:
-        from protodask.cli.progress.reporter import listeners
-
         if self._opened is None:
             told = self._told
             self._stack.callback(told.show_on, None)
-            opening = computing_engine(self._computing, lambda: None, told.lines, told.warn)
+            opening = computing_engine(self._computing, told.lines, told.warn)
             self._opened = self._stack.enter_context(opening)
             told.show_on(self._opened[1])
         engine, reporter = self._opened
-        return step.perform(engine, listeners(reporter))
+        return step.perform(engine, reporter.hear)
 
 
 def _draw(definition: Pipeline, place: str, as_json: bool) -> None:
@@ -255,5 +244,5 @@ class _Estimates:
         from protodask.pipeline.work.settings import plan_step
 
         if self._engine is None:
-            self._engine, _ = self._stack.enter_context(computing_engine(self._computing, lambda: None))
+            self._engine, _ = self._stack.enter_context(computing_engine(self._computing))
         return plan_step(step, self._engine)

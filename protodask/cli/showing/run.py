@@ -10,13 +10,12 @@ from protodask.pipeline.telling.wording import count, describe_seconds, size
 
 if TYPE_CHECKING:
     from protodask.pipeline.state.dry_run import Cost, StepPlan
-    from protodask.pipeline.state.runner import RunOutcome
-    from protodask.pipeline.telling.events import RunEvent, StepIdentity
+    from protodask.pipeline.telling.events import RunEnded, RunEvent, StepIdentity
 
 
 def describe_event(event: RunEvent, steps: int) -> Iterator[str]:
     """Lines on what happens in a run of so many steps."""
-    from protodask.pipeline.telling.events import GateRefused, StepFailed, StepFresh, StepStarted
+    from protodask.pipeline.telling.events import GateRefused, Said, StepFailed, StepFresh, StepStarted
 
     match event:
         case StepFresh():
@@ -28,6 +27,10 @@ def describe_event(event: RunEvent, steps: int) -> Iterator[str]:
         case GateRefused():
             again = "still says no" if event.repeated else "says no"
             yield f"{_step(event.step, steps)} {again}: {' '.join(event.reasons)}"
+        case Said(level="error"):
+            return  # people are told of errors by themselves
+        case Said():
+            yield f"{'Warning: ' if event.level == 'warning' else ''}{event.text}"
 
 
 def _left(waiting: int) -> str:
@@ -39,7 +42,7 @@ def _step(step: StepIdentity, steps: int) -> str:
     return f"step {step.number} of {steps}: {step.kind if step.name.startswith(step.kind) else step.name}"
 
 
-def show_run(outcome: RunOutcome, as_json: bool) -> None:
+def show_run(outcome: RunEnded, as_json: bool) -> None:
     """What the steps left behind: places first, then what it amounts to."""
     if as_json:
         show_json(outcome.describe())

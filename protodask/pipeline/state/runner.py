@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
 
 from protodask._version import __version__
 from protodask.data.places.locations import is_url, locate
@@ -27,77 +26,20 @@ from protodask.pipeline.telling.events import (
     RunEnded,
     RunListener,
     RunStarted,
+    Said,
     Status,
     StepDone,
     StepFailed,
     StepFresh,
     StepIdentity,
+    StepOutcome,
     StepStarted,
+    nobody,
 )
 from protodask.pipeline.telling.result import FilesFailedError, Result
 from protodask.places import mask
 
 Performer = Callable[[Step], Result]
-
-Done = Literal["done", "fresh", "failed", "waits", "left out", "not looked at"]
-"""What became of a step: it was done, it was fresh, it failed for some of its files, it waits for something that has
-not come yet, a gate's no came before it, or only later ones were asked for.
-"""
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """What became of a step."""
-
-    step: StepIdentity
-    status: Done
-    result: Mapping[str, Any] | None = None
-    """What it left behind, now or when it was done last, as plain values."""
-    seconds: float | None = None
-    made: Result | None = None
-    """What it left behind now."""
-    waiting: int = 0
-    """Files that changed a moment ago, and are left for the next run."""
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """How a run ended, and what became of each step."""
-
-    status: Status
-    run: str
-    seconds: float
-    steps: tuple[StepOutcome, ...] = ()
-    reasons: tuple[str, ...] = ()
-    """Why a gate said no."""
-    message: str = ""
-    """What went wrong, if anything did, or why nothing was done."""
-    code: str | None = None
-    """The kind of what went wrong: the code of an error."""
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        return {
-            "kind": "run",
-            "status": self.status,
-            "run": self.run,
-            "seconds": self.seconds,
-            "reasons": list(self.reasons),
-            "message": self.message,
-            "code": self.code,
-            "steps": [
-                {
-                    "number": outcome.step.number,
-                    "name": outcome.step.name,
-                    "step": outcome.step.kind,
-                    "status": outcome.status,
-                    "seconds": outcome.seconds,
-                    "result": outcome.result,
-                    "waiting": outcome.waiting,
-                }
-                for outcome in self.steps
-            ],
-        }
 
 
 @dataclass(frozen=True)
@@ -144,26 +86,23 @@ def run_pipeline(
     pipeline: Pipeline,
     perform: Performer,
     *,
-    listen: RunListener = lambda event: None,
+    listen: RunListener = nobody,
     part: Part = WHOLE,
     check: Callable[[Pipeline], None] = check_pipeline,
-    waiting: Callable[[str], None] | None = None,
-    ended: Callable[[RunOutcome], None] = lambda outcome: None,
-) -> RunOutcome:
+) -> RunEnded:
     """Do what is stale of the steps, in order. The first that fails ends the run; what was done before stays.
 
     One that fails for some of its files has done the others: as if those had not come yet, the steps after it go on,
     and the run fails in the end.
 
     `perform` does a step. Before the first that is stale, `check` looks at all of them; where nothing is stale, neither
-    is called. `listen` hears what happens, `waiting` that another run of the pipeline is waited for, and `ended` how it
-    ended, also where that is an error.
+    is called. `listen` hears what happens, at last how the run ended, also where that is an error.
     """
-    run = _Run(pipeline, perform, listen, part, check, ended)
+    run = _Run(pipeline, perform, listen, part, check)
     state = State(locate(pipeline.state_folder), pipeline.path)
     if not os.path.isdir(state.folder):  # nothing was ever done: what cannot work leaves nothing behind
         check(pipeline)
-    with state.sole_run(pipeline.overlap == "wait", waiting) as alone:
+    with state.sole_run(pipeline.overlap == "wait", run.waits) as alone:
         if alone:
             return run.all_steps(state)
         other = state.other_run()
@@ -179,7 +118,6 @@ class _Run:
     listen: RunListener
     part: Part
     check: Callable[[Pipeline], None]
-    ended: Callable[[RunOutcome], None]
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     began: float = field(default_factory=time.monotonic)
     outcomes: list[StepOutcome] = field(default_factory=list)
@@ -189,7 +127,11 @@ class _Run:
     """Places that are made of what comes in, and nothing has come."""
     checked: bool = False
 
-    def gives_way(self, other: str) -> RunOutcome:
+    def waits(self, other: str) -> None:
+        """Tell that another run is waited for."""
+        self.listen(Said(f"Waiting for another run of the pipeline ({other})."))
+
+    def gives_way(self, other: str) -> RunEnded:
         """The end of a run that found another one under way."""
         seen = f"Another run of the pipeline {self.pipeline.path} is under way ({other})."
         self._started()
@@ -203,7 +145,7 @@ class _Run:
         self._end("failed", message=seen, code=error.code)
         raise error
 
-    def all_steps(self, state: State) -> RunOutcome:
+    def all_steps(self, state: State) -> RunEnded:
         self._started()
         plans = planned(self.pipeline)
         refused = None
@@ -355,12 +297,11 @@ class _Run:
 
     def _end(
         self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
-    ) -> RunOutcome:
-        seconds = time.monotonic() - self.began
-        self.listen(RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code))
-        outcome = RunOutcome(status, self.name, seconds, tuple(self.outcomes), reasons, message, code)
-        self.ended(outcome)
-        return outcome
+    ) -> RunEnded:
+        seconds, steps = time.monotonic() - self.began, tuple(self.outcomes)
+        end = RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code, reasons, steps)
+        self.listen(end)
+        return end
 
 
 def _now() -> datetime:

@@ -6,9 +6,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from protodask.pipeline.steps.base import (
-    NOBODY,
     Argument,
-    Listeners,
     Option,
     Place,
     Read,
@@ -76,7 +74,6 @@ STEPS: dict[str, type[Step]] = {step.command: step for step in sorted(_steps().v
 
 __all__ = [
     "CONFIG_NAMES",
-    "NOBODY",
     "STEPS",
     "AppendStep",
     "Argument",
@@ -92,7 +89,6 @@ __all__ = [
     "IngestStep",
     "KnownRows",
     "Limit",
-    "Listeners",
     "MonitorStep",
     "Option",
     "Place",

@@ -17,15 +17,12 @@ from enum import Enum
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import refuse_hidden
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.pipeline.telling.result import Result
-    from protodask.pipeline.work.budget import BudgetListener
-    from protodask.pipeline.work.robust import RobustListener
-    from protodask.pipeline.work.tuning import SearchListener
-    from protodask.prototypes.history import Callback
 
 
 class Place(Enum):
@@ -102,23 +99,6 @@ def plain_hint(hint: Any) -> Any:
 Overwrite = Annotated[bool, Option("Replace what is at the output path.", counts=False)]
 
 
-def _ignore(news: object) -> None:
-    """For those who do not listen."""
-
-
-@dataclass(frozen=True)
-class Listeners:
-    """Who hears how a step goes on: a training, a search, a budget or a robust fit."""
-
-    fit: Sequence[Callback] = ()
-    search: SearchListener = _ignore
-    budget: BudgetListener = _ignore
-    robust: RobustListener = _ignore
-
-
-NOBODY = Listeners()
-
-
 @dataclass(frozen=True)
 class StepNews:
     """What a step would find that takes what is new."""
@@ -160,8 +140,8 @@ class Step(ABC):
         refuse_hidden(cls, Step)
 
     @abstractmethod
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> Result:
-        """Do what the step says. Passes over data report to the engine's listener."""
+    def perform(self, engine: Engine, listen: Listener = nobody) -> Result:
+        """Do what the step says; `listen` hears how it goes on. Passes over data report to the engine's listener."""
 
     def check(self) -> None:  # noqa: B027 - most steps have something to check, and some have nothing
         """Refuse settings that cannot work whatever the data; nothing but a file of settings is read."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Read, Written
+from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, Training
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ class BudgetStep(FitSettings, Training):
 
         check_budget(self)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> BudgetBuilt:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> BudgetBuilt:
         from protodask.pipeline.work.budget import build_budget
 
-        return build_budget(self, engine, listeners.budget)
+        return build_budget(self, engine, listen)
 
     def subject(self) -> str:
         return f"{mask(self.data)} with {mask(self.costs)} into {mask(self.out)}"

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Step, Written
+from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows, check_batches
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class CalibrateStep(KnownRows, Step):
         SplineSettings(self.bins, self.monotone)
         check_batches(self.batches)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelCalibrated:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> ModelCalibrated:
         from protodask.data import Dataset
         from protodask.data.places.storage import check_free, check_outside, locate
         from protodask.evaluation.model_calibration import fit_calibration

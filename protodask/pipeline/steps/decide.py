@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class DecideStep(Step):
 
             check_per_row(self.per_row, self.group, self.positive, self.method)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DecisionsWritten:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> DecisionsWritten:
         from protodask.decisions.stored import decide_stored
         from protodask.pipeline.results.common import DecisionsWritten
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Step, Written
+from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, Model, Rows, check_batches
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class EvaluateStep(KnownRows, Step):
     def check(self) -> None:
         check_batches(self.batches)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelEvaluated:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> ModelEvaluated:
         from protodask.data.places.storage import check_file_free
         from protodask.pipeline.results.common import ModelEvaluated
         from protodask.pipeline.telling.json_file import write_json

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training
+from protodask.pipeline.telling.events import Listener, nobody
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -40,7 +41,7 @@ class FitStep(FitSettings, Training):
         fit_config(self)
         run_directory(self.out, self.run_dir)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelFitted:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> ModelFitted:
         from protodask.data import Dataset
         from protodask.data.places.storage import locate
         from protodask.pipeline.results.common import ModelFitted
@@ -55,7 +56,7 @@ class FitStep(FitSettings, Training):
         published = published_model(where, run_dir, self.overwrite)
         start = None if self.start is None else load_model(self.start)
         data, keep = Dataset.open(self.data), self.run_dir is not None
-        with fitted(data, config, run_dir, engine, listeners.fit, start, keep=keep) as run:
+        with fitted(data, config, run_dir, engine, (listen,), start, keep=keep) as run:
             if model_fingerprint(run.model) != published:
                 save_model(run.model, where, overwrite=self.overwrite)
         return ModelFitted(where, run.model, tuple(run.history))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import KnownRows
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class GateStep(KnownRows, Step):
     def accepts_no(self) -> bool:
         return self.accept
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> GateAnswered:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> GateAnswered:
         from protodask.pipeline.work.gating import answer
 
         return answer(self, engine)

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import (
-    NOBODY,
     Argument,
-    Listeners,
     Option,
     Overwrite,
     Panel,
@@ -19,6 +17,7 @@ from protodask.pipeline.steps.base import (
     StepNews,
     Written,
 )
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class IngestStep(Step):
             raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
         check_new(self.new, self.unless_in, self.settle, self.appends, self.overwrite, self.out)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetWritten:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetWritten:
         from protodask.data.tables.ingest import ingest
         from protodask.pipeline.results.common import DatasetWritten
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class MonitorStep(KnownRows, Step):
                 "Give the chance of a false alarm, between 0 and 1, such as 5e-5.",
             )
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> RowsMonitored:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> RowsMonitored:
         from protodask.pipeline.work.monitoring import monitor_rows
 
         return monitor_rows(self, engine)

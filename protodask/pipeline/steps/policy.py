@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion, check_batches
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class PolicyStep(GivenRows, Step):
 
         PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> PolicyEvaluated:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> PolicyEvaluated:
         from protodask.pipeline.work.policy import evaluate_policy
 
         self.check()

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import (
-    NOBODY,
     Argument,
-    Listeners,
     Option,
     Overwrite,
     Panel,
@@ -19,6 +17,7 @@ from protodask.pipeline.steps.base import (
     Written,
 )
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model, check_batches
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class PredictStep(GivenRows, Step):
 
             check_each_file(self)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> PredictionsWritten | FilesScored:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> PredictionsWritten | FilesScored:
         from protodask.data.places.storage import check_free, locate
         from protodask.pipeline.each_file.scoring import score_each_file
         from protodask.pipeline.results.common import PredictionsWritten

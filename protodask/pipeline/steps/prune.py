@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Step, Written
+from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class PruneStep(KnownRows, Step):
 
         check_count("prototypes", self.prototypes, 1)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelPruned:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> ModelPruned:
         from protodask.data.places.storage import check_free, check_outside, locate
         from protodask.pipeline.results.common import ModelPruned
         from protodask.prototypes.persistence import MODEL, load_model, save_model

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Panel, Read, Step, Written
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class PublishStep(Step):
         if self.retain is not None:
             check_keep(self.retain)
 
-    def perform(self, engine: Engine | None = None, listeners: Listeners = NOBODY) -> ModelPublished:
+    def perform(self, engine: Engine | None = None, listen: Listener = nobody) -> ModelPublished:
         from protodask.data.places.locations import locate
         from protodask.pipeline.results.registry import ModelPublished
         from protodask.registry.registry import Registry

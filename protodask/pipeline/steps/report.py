@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from protodask.data.places.locations import locate
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ReportStep(KnownRows, Step):
     def check(self) -> None:
         check_batches(self.batches)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ReportWritten:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> ReportWritten:
         from protodask.data.places.storage import check_file_free, replace_file
         from protodask.explain.report import make_content, render, require_plots
         from protodask.pipeline.results.common import ReportWritten

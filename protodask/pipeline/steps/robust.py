@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
 from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -107,10 +108,10 @@ class RobustFitStep(Training):
         robust_config(self)
         check_places(self)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> RobustFitted:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> RobustFitted:
         from protodask.pipeline.work.robust import fit
 
-        return fit(self, engine, listeners.robust)
+        return fit(self, engine, listen)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class RobustPredictStep(GivenRows, Step):
     def check(self) -> None:
         _check_certifying(self.formulation)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> RobustPredicted:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> RobustPredicted:
         from protodask.pipeline.work.robust import predict
 
         return predict(self, engine)
@@ -165,7 +166,7 @@ class RobustEvaluateStep(KnownRows, Step):
         if self.eps is not None:
             check_eps(self.eps)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> RobustEvaluated:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> RobustEvaluated:
         from protodask.pipeline.work.robust import evaluate
 
         return evaluate(self, engine)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Step, Written
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class SampleDataStep(Step):
 
         synthetic_source(self.kind, self.rows, seed=self.seed, n_features=self.features, n_classes=self.classes)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetWritten:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetWritten:
         from protodask.data import sample_data
         from protodask.pipeline.results.common import DatasetWritten
 

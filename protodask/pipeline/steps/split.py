@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class SplitStep(Step):
     def may_be_there(self) -> bool:
         return True  # a dataset that has grown is divided again, and its parts grow
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSplit:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetSplit:
         from protodask.data import Dataset
         from protodask.evaluation.splitting import split
         from protodask.pipeline.results.common import DatasetSplit

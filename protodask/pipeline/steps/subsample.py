@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class SubsampleStep(Step):
         check_rates(self.rate or None, self.budget)
         checked_seed(self.seed)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSubsampled:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetSubsampled:
         from protodask.data import Dataset
         from protodask.evaluation.subsampling import drawn
         from protodask.pipeline.results.common import DatasetSubsampled, DrawnPart

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Written
+from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings
+from protodask.pipeline.telling.events import Listener, nobody
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -110,7 +111,7 @@ class TuneStep(TrainingSettings, Training):
 
         check_tuning(self)
 
-    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelTuned:
+    def perform(self, engine: Engine, listen: Listener = nobody) -> ModelTuned:
         from protodask.pipeline.work.tuning import tune_dataset
 
-        return tune_dataset(self, engine, listeners)
+        return tune_dataset(self, engine, listen)

@@ -1,4 +1,7 @@
-"""What happens in a run of a pipeline, as it is told to whoever listens: logs, notifications, metrics."""
+"""What happens in a run of a pipeline, as it is told to whoever listens: logs, notifications, metrics, the terminal.
+
+Light to import: what happens within a step has events of its own, and how they begin is here.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,13 @@ Status = Literal["done", "fresh", "failed", "refused", "stopped", "left", "inter
 """How a run ended: with work done; with nothing to do; with an error; by a gate that said no, where that is a failure
 ("refused") or where it is the end of this run ("stopped"); without a start, as another run was under way; by a signal.
 """
+
+Done = Literal["done", "fresh", "failed", "waits", "left out", "not looked at"]
+"""What became of a step: it was done, it was fresh, it failed for some of its files, it waits for something that has
+not come yet, a gate's no came before it, or only later ones were asked for.
+"""
+
+Level = Literal["info", "warning", "error"]
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,23 @@ class GateRefused:
 
 
 @dataclass(frozen=True)
+class StepOutcome:
+    """What became of a step."""
+
+    step: StepIdentity
+    status: Done
+    result: Mapping[str, Any] | None = None
+    """What it left behind, now or when it was done last, as plain values."""
+    seconds: float | None = None
+    made: Result | None = None
+    """What it left behind now."""
+    waiting: int = 0
+    """Files that changed a moment ago, and are left for the next run."""
+
+
+@dataclass(frozen=True)
 class RunEnded:
-    """A run has ended."""
+    """A run has ended, and how."""
 
     pipeline: str
     run: str
@@ -106,7 +131,88 @@ class RunEnded:
     """What went wrong, or why nothing was done."""
     code: str | None = None
     """The kind of what went wrong: the code of an error."""
+    reasons: tuple[str, ...] = ()
+    """Why a gate said no."""
+    steps: tuple[StepOutcome, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "run",
+            "status": self.status,
+            "run": self.run,
+            "seconds": self.seconds,
+            "reasons": list(self.reasons),
+            "message": self.message,
+            "code": self.code,
+            "steps": [
+                {
+                    "number": outcome.step.number,
+                    "name": outcome.step.name,
+                    "step": outcome.step.kind,
+                    "status": outcome.status,
+                    "seconds": outcome.seconds,
+                    "result": outcome.result,
+                    "waiting": outcome.waiting,
+                }
+                for outcome in self.steps
+            ],
+        }
 
 
-RunEvent = RunStarted | StepFresh | StepStarted | StepDone | StepFailed | GateRefused | RunEnded
+@dataclass(frozen=True)
+class Said:
+    """What belongs to no other event: how far things are, a warning, or an error of such a code."""
+
+    text: str
+    level: Level = "info"
+    code: str | None = None
+
+
+RunEvent = RunStarted | StepFresh | StepStarted | StepDone | StepFailed | GateRefused | RunEnded | Said
 RunListener = Callable[[RunEvent], None]
+
+
+@dataclass(frozen=True)
+class SearchStarted:
+    """What a search is about to do."""
+
+    strategy: str
+    n_settings: int
+    """Of the first stage."""
+    n_folds: int
+    group: str | None
+    """Column whose rows of one value stay in one fold."""
+
+
+@dataclass(frozen=True)
+class BudgetStarted:
+    """What the building of a budget is about to do."""
+
+    n_features: int
+    n_folds: int
+    most_fits: int | None
+    group: str | None
+    """Column whose rows of one value stay in one fold."""
+    greedy: bool = False
+    """Whether the sets are those that greedy sequences come by, and not all that may be needed."""
+
+
+@dataclass(frozen=True)
+class ComparisonStarted:
+    """Another method than that of a budget is about to be carried out, on the same sets as far as they are known."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class RobustStarted:
+    """The planes of a robust fit are about to be trained."""
+
+
+Listener = Callable[[object], None]
+"""Hears what happens within a step: one of these events, or one of a training, a search, a budget or a robust fit."""
+
+
+def nobody(event: object) -> None:
+    """Hears nothing."""

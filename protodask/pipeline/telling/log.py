@@ -6,15 +6,17 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from protodask.errors import StorageError
 from protodask.pipeline.telling.events import (
     GateRefused,
+    Level,
     RunEnded,
     RunEvent,
     RunListener,
     RunStarted,
+    Said,
     StepDone,
     StepFailed,
     StepFresh,
@@ -24,7 +26,6 @@ from protodask.pipeline.telling.events import (
 from protodask.pipeline.telling.json_file import to_json_line
 from protodask.places import mask, mask_text
 
-Level = Literal["info", "warning", "error"]
 WriteLine = Callable[[str], None]
 
 LONGEST_TEXT = 2000
@@ -36,9 +37,11 @@ SHORT_TEXT = 300
 """Characters of a text of a result that is repeated in the log."""
 
 
-def run_log(write: WriteLine, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> RunListener:
-    """A listener that writes a line for each event; the name of the run is in all of them."""
-    run: dict[str, str] = {}
+def run_log(
+    write: WriteLine, pipeline: str = "", clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> RunListener:
+    """A listener that writes a line for each event; pipeline and run are in all of them, once there is one."""
+    run = {"pipeline": mask(pipeline), "run": ""}
 
     def listen(event: RunEvent) -> None:
         match event:
@@ -48,21 +51,11 @@ def run_log(write: WriteLine, clock: Callable[[], datetime] = lambda: datetime.n
             case _:
                 time = clock()
         name, level, values = _describe(event)
-        write(_line(time, level, name, run | values))
+        # The standard's own form, with which times of different machines sort as text.
+        moment = time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        write(to_json_line({"time": moment, "level": level, "event": name, **shortened(run | values)}))
 
     return listen
-
-
-def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str, code: str | None = None) -> None:
-    """Write a line for what belongs to no event: how far a step is, a warning, or an error of such a code."""
-    values = {"pipeline": mask(pipeline), "run": run, "message": text}
-    write(_line(datetime.now(UTC), level, "message", values if code is None else values | {"code": code}))
-
-
-def _line(time: datetime, level: Level, event: str, values: Mapping[str, Any]) -> str:
-    # The standard's own form, with which times of different machines sort as text.
-    moment = time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return to_json_line({"time": moment, "level": level, "event": event, **shortened(values)})
 
 
 def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
@@ -89,9 +82,10 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             }
             return "gate-refused", "info" if event.stops else "warning", {**_step(event.step), **answer}
         case RunEnded():
-            code = {} if event.code is None else {"code": event.code}
-            end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **code}
+            end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **_code(event.code)}
             return "run-ended", _level_of_end(event), end
+        case Said():
+            return "message", event.level, {"message": event.text, **_code(event.code)}
 
 
 def _level_of_end(event: RunEnded) -> Level:
@@ -106,6 +100,10 @@ def _level_of_end(event: RunEnded) -> Level:
 
 def _step(step: StepIdentity) -> dict[str, Any]:
     return {"step": step.number, "name": step.name, "kind": step.kind}
+
+
+def _code(code: str | None) -> dict[str, str]:
+    return {} if code is None else {"code": code}
 
 
 def _seconds(seconds: float) -> dict[str, float]:

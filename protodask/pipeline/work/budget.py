@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from protodask.budget import BudgetIndex
 from protodask.budget.column_folder import BUDGET, holds_budget, save_column_budget
-from protodask.budget.column_index import BudgetEvent, BudgetRun, budgeted
+from protodask.budget.column_index import BudgetRun, budgeted
 from protodask.budget.costs import CostCurves
 from protodask.budget.feature_columns import feature_columns
 from protodask.budget.greedy import TradeOff, make_greedy
@@ -26,6 +25,7 @@ from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError
 from protodask.pipeline.results.budget import BudgetBuilt, shown_sizes
 from protodask.pipeline.steps import BudgetStep
+from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, Listener
 from protodask.pipeline.work.budget_costs import read_costs
 from protodask.pipeline.work.published import run_has_ended
 from protodask.pipeline.work.settings import chosen_config, run_directory
@@ -43,30 +43,6 @@ GREEDY: dict[str, tuple[TradeOff, ...] | None] = {
     "greedy, cost only": ("cost",),
 }
 """Methods to compare with, and the trade-offs they look at; None for those that suit the data."""
-
-
-@dataclass(frozen=True)
-class BudgetStarted:
-    """What the building of a budget is about to do."""
-
-    n_features: int
-    n_folds: int
-    most_fits: int | None
-    group: str | None
-    """Column whose rows of one value stay in one fold."""
-    greedy: bool = False
-    """Whether the sets are those that greedy sequences come by, and not all that may be needed."""
-
-
-@dataclass(frozen=True)
-class ComparisonStarted:
-    """Another method is about to be carried out, on the same sets as far as they are known."""
-
-    name: str
-
-
-BudgetNews = BudgetStarted | ComparisonStarted | BudgetEvent
-BudgetListener = Callable[[BudgetNews], None]
 
 
 def check_budget(step: BudgetStep) -> None:
@@ -94,7 +70,7 @@ def check_budget(step: BudgetStep) -> None:
     read_costs(step.costs)
 
 
-def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> BudgetBuilt:
+def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBuilt:
     """Explore the sets of features, fit models, and write what the step asks for."""
     config, costs = chosen_config(step, step.config), read_costs(step.costs)
     where = local_place(step.out, "budgets")
@@ -176,7 +152,7 @@ def _plot_format(path: str) -> str:
     return suffix[1:]
 
 
-def _compare(run: BudgetRun, most_fits: int | None, listen: BudgetListener) -> dict[str, GreedyIndex]:
+def _compare(run: BudgetRun, most_fits: int | None, listen: Listener) -> dict[str, GreedyIndex]:
     curves = run.budget.features.curves
     found = {}
     for name, trade_offs in GREEDY.items():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from protodask.data import Dataset
 from protodask.data.places.storage import check_file_free, check_free, locate
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.results.robust import RobustEvaluated, RobustFitted, RobustPredicted
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
+from protodask.pipeline.telling.events import Listener, RobustStarted
 from protodask.pipeline.telling.json_file import write_json
 from protodask.pipeline.work.published import published_model
 from protodask.pipeline.work.settings import run_directory
@@ -21,10 +20,8 @@ from protodask.robust.measures import evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
-from protodask.robust.training import PlanePass, RowsOfColumns, robustly_fitted
+from protodask.robust.training import RowsOfColumns, robustly_fitted
 from protodask.robust.uncertain_columns import columns_of_table
-
-RobustListener = Callable[[PlanePass], None]
 
 
 def check_places(step: RobustFitStep) -> None:
@@ -53,7 +50,7 @@ def robust_config(step: RobustFitStep) -> RobustConfig:
     )
 
 
-def fit(step: RobustFitStep, engine: Engine, listen: RobustListener) -> RobustFitted:
+def fit(step: RobustFitStep, engine: Engine, listen: Listener) -> RobustFitted:
     """Train the planes and write the model; `listen` hears every pass."""
     load_clarabel()  # whether there is anything to solve with is asked before the work is done
     config = robust_config(step)
@@ -65,6 +62,7 @@ def fit(step: RobustFitStep, engine: Engine, listen: RobustListener) -> RobustFi
         check_free(where, step.overwrite, ROBUST_MODEL)
     data = Dataset.open(step.data)
     keep = step.run_dir is not None
+    listen(RobustStarted())
     with robustly_fitted(data, config, run_dir, engine, listen, step.terms, keep) as run:
         if robust_fingerprint(run.model) != published:
             save_robust_model(run.model, where, overwrite=step.overwrite)

@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from protodask.data import Dataset
 from protodask.data.places.storage import check_file_free, locate, replace_file
 from protodask.engine import Engine
 from protodask.errors import OutputExistsError
 from protodask.pipeline.results.common import ModelTuned
-from protodask.pipeline.steps import Listeners, TuneStep
+from protodask.pipeline.steps import TuneStep
+from protodask.pipeline.telling.events import Listener, SearchStarted
 from protodask.pipeline.work.published import published_model, run_has_ended
 from protodask.pipeline.work.settings import run_directory, search_config, tuned_config
 from protodask.prototypes.persistence import model_fingerprint, save_model
 from protodask.selection.results import SearchResult, as_rows
-from protodask.selection.search import SearchEvent
 from protodask.selection.tuning import tuned
 
 
-@dataclass(frozen=True)
-class SearchStarted:
-    """What a search is about to do."""
-
-    strategy: str
-    n_settings: int
-    """Of the first stage."""
-    n_folds: int
-    group: str | None
-    """Column whose rows of one value stay in one fold."""
-
-
-SearchNews = SearchStarted | SearchEvent
-SearchListener = Callable[[SearchNews], None]
-
-
-def tune_dataset(step: TuneStep, engine: Engine, listeners: Listeners) -> ModelTuned:
+def tune_dataset(step: TuneStep, engine: Engine, listen: Listener) -> ModelTuned:
     """Search, train, and write what the step asks for."""
     search = search_config(step)
     config = tuned_config(step, search)
@@ -49,9 +32,9 @@ def tune_dataset(step: TuneStep, engine: Engine, listeners: Listeners) -> ModelT
     data = Dataset.open(step.data)
     group = data.metadata.group_name
     n_settings = len(search.settings(config.lambda_w, config.seed))
-    listeners.search(SearchStarted(search.strategy, n_settings, search.n_folds, group))
+    listen(SearchStarted(search.strategy, n_settings, search.n_folds, group))
     keep = step.run_dir is not None
-    with tuned(data, config, search, run_dir, engine, listeners.fit, listeners.search, keep=keep) as run:
+    with tuned(data, config, search, run_dir, engine, (listen,), listen, keep=keep) as run:
         # The table first: the model says that all is there.
         if step.table is not None:
             _write_table(step.table, run.search, step.overwrite)
