@@ -9,7 +9,8 @@ import typer
 
 from protodask.cli.computing import Computing
 from protodask.cli.errors import wrong_use
-from protodask.cli.showing.console import say, say_pairs, show_json
+from protodask.cli.showing.console import Answer
+from protodask.pipeline.telling.result import Pairs
 
 if TYPE_CHECKING:
     from protodask.pipeline.file.definition import Pipeline
@@ -28,7 +29,7 @@ Detach = Annotated[
 ]
 
 
-def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing, as_json: bool) -> None:
+def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing) -> Answer:
     """Submit the `fit` or `tune` of this command line."""
     from protodask.pipeline.state.detached import fit_work
 
@@ -36,10 +37,10 @@ def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computin
         computing.check()
         step.check()
         work = fit_work(step, arguments_of_job(computing, platform), platform)
-    _submit(platform, work, as_json)
+    return _submit(platform, work)
 
 
-def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing, as_json: bool) -> None:
+def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing) -> Answer:
     """Submit the `run` of this command line."""
     from protodask.pipeline.state.detached import pipeline_work
     from protodask.pipeline.state.runner import check_pipeline
@@ -47,7 +48,7 @@ def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing
     with wrong_use():
         computing.check()
         check_pipeline(pipeline)
-    _submit(platform, pipeline_work(pipeline.path, arguments_of_job(computing, platform)), as_json)
+    return _submit(platform, pipeline_work(pipeline.path, arguments_of_job(computing, platform)))
 
 
 def arguments_of_job(computing: Computing, platform: Platform) -> tuple[str, ...]:
@@ -75,12 +76,10 @@ def arguments_of_job(computing: Computing, platform: Platform) -> tuple[str, ...
     return with_options(arguments, added)
 
 
-def _submit(platform: Platform, work: Work, as_json: bool) -> None:
+def _submit(platform: Platform, work: Work) -> Answer:
     from protodask.pipeline.state.detached import submit
 
     job = submit(platform, work)
-    if as_json:
-        show_json(job.describe())
-        return
-    say(f"The job {job.name} was handed to {platform}. It goes on without this terminal.")
-    say_pairs([("progress", job.progress), ("output", job.output), ("stop", job.stop)])
+    said = f"The job {job.name} was handed to {platform}. It goes on without this terminal."
+    how = Pairs([("progress", job.progress), ("output", job.output), ("stop", job.stop)])
+    return Answer(job.describe, [said, how])

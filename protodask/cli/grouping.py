@@ -1,4 +1,4 @@
-"""From the fields of records to the options of commands, and from what is given for these to a record."""
+"""From the fields of records to the options of commands, from what is given for these to a record, and to an answer."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from protodask.cli.errors import reported, wrong_use
-from protodask.cli.options import without_contradicted
+from protodask.cli.options import Debug, Json, without_contradicted
+from protodask.cli.showing.console import Answer, give
 from protodask.pipeline.file.values import key_of, ordered_fields
 from protodask.pipeline.steps import Argument, Option, Step
 from protodask.pipeline.steps.base import option_of, plain_hint
 
 BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
-Command = Callable[..., None]
+Command = Callable[..., Answer | None]
+
+OF_ALL = {"as_json": Json, "debug": Debug}
+"""Options that every command has; those that need to know them have parameters of these names."""
 
 
 def grouped(command: Command, **steps: type[Step]) -> Command:
-    """Let a command take a frozen dataclass of options as one parameter.
+    """Let a command take a frozen dataclass of options as one parameter, and print the answer that it returns.
 
     Each parameter whose type is a dataclass is replaced by an option for each of its fields, nested ones too. What
     there is to say of an option is said in the framework's words or by `Option`. The framework reads the options from
-    the signature, so the command gets one that lists them all. `steps` are types of parameters that have none.
+    the signature, so the command gets one that lists them all, and `--json` and `--debug`. What goes wrong is reported.
+    `steps` are types of parameters that have none.
     """
     hints = {**get_type_hints(command, include_extras=True), **steps}
+    hints.pop("return", None)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
@@ -37,14 +43,20 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
             parameters.append(_parameter(parameter.name, hints[parameter.name], parameter.default))
         else:
             parameters += _parameters(group)
+    added = {name: hint for name, hint in OF_ALL.items() if name not in hints}
+    parameters += [_parameter(name, hint, False) for name, hint in added.items()]
 
     @wraps(command)
     def with_options(context: typer.Context, **given: Any) -> None:
-        with reported(bool(given.get("debug"))), wrong_use():
-            given = without_contradicted(given, {name for name in given if _is_from_environment(context, name)})
-            taken = {name: _take(group, given) for name, group in groups.items()}
-            rest = {name: _read(hints[name], value) for name, value in given.items()}
-        command(**taken, **rest)
+        as_json = given["as_json"]
+        with reported(given["debug"]):
+            with wrong_use():
+                given = without_contradicted(given, {name for name in given if _is_from_environment(context, name)})
+                taken = {name: _take(group, given) for name, group in groups.items()}
+                rest = {name: _read(hints[name], value) for name, value in given.items() if name not in added}
+            answer = command(**taken, **rest)
+            if answer is not None:
+                give(answer, as_json)
 
     signature = inspect.Signature([inspect.Parameter("context", BY_NAME, annotation=typer.Context), *parameters])
     with_options.__signature__ = signature  # type: ignore[attr-defined]

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from protodask.cli.errors import WrongUseError, reported
+from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
-from protodask.cli.options import Debug, Json
+from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Overwrite
 
 app = typer.Typer(name="budget", no_args_is_help=True)
@@ -34,31 +34,27 @@ def query(
         typer.Option("--out", metavar="FILE", help="Where to write the answers to --queries: .csv or .parquet."),
     ] = None,
     overwrite: Overwrite = False,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Say which features to compute for an item of a size within a budget, and which model is for them."""
-    with reported(debug):
-        from protodask.budget.queries import answer_query, answer_table
-        from protodask.cli.showing.budget import show_answer, show_answers
+    from protodask.budget.queries import answer_query, answer_table
+    from protodask.cli.showing.budget import told_choice, told_choices
 
-        if queries is not None:
-            if size is not None or budget is not None:
-                raise WrongUseError(
-                    "settings-conflict", "Both --queries and a single item are given.", "Choose one of them."
-                )
-            if out is None:
-                raise WrongUseError("setting-missing", "There is no place for the answers.", "Name a file with --out.")
-            show_answers(answer_table(index, queries, out, overwrite), as_json)
-            return
-        if size is None or budget is None:
+    if queries is not None:
+        if size is not None or budget is not None:
             raise WrongUseError(
-                "setting-missing",
-                "The size of an item or the budget is missing.",
-                "Give --size and --budget, or --queries and --out.",
+                "settings-conflict", "Both --queries and a single item are given.", "Choose one of them."
             )
-        if out is not None:
-            raise WrongUseError(
-                "settings-conflict", "--out is given for a single item.", "Leave it out, or use --json."
-            )
-        show_answer(answer_query(index, size, budget), as_json)
+        if out is None:
+            raise WrongUseError("setting-missing", "There is no place for the answers.", "Name a file with --out.")
+        answered = answer_table(index, queries, out, overwrite)
+        return Answer(answered.describe, told_choices(answered))
+    if size is None or budget is None:
+        raise WrongUseError(
+            "setting-missing",
+            "The size of an item or the budget is missing.",
+            "Give --size and --budget, or --queries and --out.",
+        )
+    if out is not None:
+        raise WrongUseError("settings-conflict", "--out is given for a single item.", "Leave it out, or use --json.")
+    found = answer_query(index, size, budget)
+    return Answer(found.describe, told_choice(found))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protodask.cli.computing import check_connection
-from protodask.cli.errors import reported, wrong_use
+from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import NOTHING_SAID, Connection, Debug, Json
-from protodask.cli.showing.console import say, say_pairs, say_table, show_json
+from protodask.cli.options import NOTHING_SAID, Connection
+from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Overwrite
-from protodask.pipeline.telling.wording import MOST_LINES, count, shorten, size
+from protodask.pipeline.telling.result import Pairs, Piece, Table
+from protodask.pipeline.telling.wording import count, shorten, size
 
 if TYPE_CHECKING:
     from protodask.security.checkup import Report
@@ -42,23 +44,17 @@ def certs(
     ] = None,
     days: Annotated[int, typer.Option("--days", metavar="N", help="How long they hold.")] = 365,
     overwrite: Overwrite = False,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Make a certificate authority with certificates for scheduler, workers and clients."""
-    with reported(debug):
-        from protodask.security.folder import check_certificates, write_certificates
+    from protodask.security.folder import check_certificates, write_certificates
 
-        with wrong_use():
-            check_certificates(out, host or (), days)
-        written = write_certificates(out, host or (), days, overwrite)
-        if as_json:
-            show_json(written.describe())
-        else:
-            _show_certificates(written)
+    with wrong_use():
+        check_certificates(out, host or (), days)
+    written = write_certificates(out, host or (), days, overwrite)
+    return Answer(written.describe, _told_certificates(written))
 
 
-def _show_certificates(written: CertificatesWritten) -> None:
+def _told_certificates(written: CertificatesWritten) -> Iterator[Piece]:
     import shlex
 
     def options(role: str, *names: str) -> str:
@@ -68,22 +64,22 @@ def _show_certificates(written: CertificatesWritten) -> None:
     dask = ("--tls-ca-file", "--tls-cert", "--tls-key")
     local = "--dashboard-address 127.0.0.1:0"
     until = f"{written.expires:%d %B %Y, %H:%M} UTC"
-    say(f"The certificates in {shorten(written.path)} hold until {until}.")
-    say("They name " + ", ".join(written.hosts) + ".")
-    say()
-    say("Start the scheduler and the workers, each with its own files. TLS does not cover the dashboard, hence the")
-    say("last option; HOST is an address of the machine that the others reach, SCHEDULER that of the scheduler:")
-    say()
-    say(f"  dask scheduler --host tls://HOST {options('scheduler', *dask)} {local}")
-    say(f"  dask worker tls://SCHEDULER:8786 --host tls://HOST {options('worker', *dask)} {local}")
-    say()
-    say("Compute on them:")
-    say()
+    yield f"The certificates in {shorten(written.path)} hold until {until}."
+    yield "They name " + ", ".join(written.hosts) + "."
+    yield ""
+    yield "Start the scheduler and the workers, each with its own files. TLS does not cover the dashboard, hence the"
+    yield "last option; HOST is an address of the machine that the others reach, SCHEDULER that of the scheduler:"
+    yield ""
+    yield f"  dask scheduler --host tls://HOST {options('scheduler', *dask)} {local}"
+    yield f"  dask worker tls://SCHEDULER:8786 --host tls://HOST {options('worker', *dask)} {local}"
+    yield ""
+    yield "Compute on them:"
+    yield ""
     here = options("client", "--tls-ca", "--tls-cert", "--tls-key")
-    say(f"  protodask fit DATA --out MODEL --scheduler tls://SCHEDULER:8786 {here}")
-    say()
-    say("Copy to each machine what its command names and nothing else. Whoever has a key may run code on the cluster;")
-    say(f"whoever has {shorten(written.file('ca-key.pem'))} can make more: keep it off the cluster.")
+    yield f"  protodask fit DATA --out MODEL --scheduler tls://SCHEDULER:8786 {here}"
+    yield ""
+    yield "Copy to each machine what its command names and nothing else. Whoever has a key may run code on the cluster;"
+    yield f"whoever has {shorten(written.file('ca-key.pem'))} can make more: keep it off the cluster."
 
 
 @app.command("check")
@@ -101,29 +97,22 @@ def check(
             help="A dataset, file or folder that the workers must reach; a folder is also written to. Repeatable.",
         ),
     ] = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Report versions that differ, storage out of reach, certificates about to expire, and distances.
 
     Exit codes: 0 fine, 1 the scheduler cannot be reached, 3 something was found.
     """
-    with reported(debug):
-        from protodask.security.checkup import check_cluster
+    from protodask.security.checkup import check_cluster
 
-        check_connection(address, connection)
-        report = check_cluster(address, connection.tls, connection.insecure, storage or ())
-        if as_json:
-            show_json({"kind": "cluster", **asdict(report)})
-        else:
-            _show_report(report)
-        if report.problems:
-            raise typer.Exit(PROBLEMS_FOUND)
+    check_connection(address, connection)
+    report = check_cluster(address, connection.tls, connection.insecure, storage or ())
+    described = {"kind": "cluster", **asdict(report)}
+    return Answer(lambda: described, _told_report(report), PROBLEMS_FOUND if report.problems else 0)
 
 
-def _show_report(report: Report) -> None:
+def _told_report(report: Report) -> Iterator[Piece]:
     memory = "no limit of memory" if report.memory_bytes is None else size(report.memory_bytes)
-    say_pairs(
+    yield Pairs(
         [
             ("scheduler", f"{report.address}, {'encrypted' if report.encrypted else 'not encrypted'}"),
             ("round trip", _milliseconds(report.seconds)),
@@ -132,39 +121,33 @@ def _show_report(report: Report) -> None:
         ]
     )
     if report.workers:
-        say()
-        say_table(
-            ["worker", "threads", "memory", "round trip"],
+        yield ""
+        rows = [
             [
-                [
-                    worker.address,
-                    str(worker.threads),
-                    "no limit" if worker.memory_bytes is None else size(worker.memory_bytes),
-                    "not timed" if worker.seconds is None else _milliseconds(worker.seconds),
-                ]
-                for worker in report.workers[:MOST_LINES]
-            ],
-        )
-        if len(report.workers) > MOST_LINES:
-            say(f"and {len(report.workers) - MOST_LINES:,} more")
+                worker.address,
+                str(worker.threads),
+                "no limit" if worker.memory_bytes is None else size(worker.memory_bytes),
+                "not timed" if worker.seconds is None else _milliseconds(worker.seconds),
+            ]
+            for worker in report.workers
+        ]
+        yield Table(["worker", "threads", "memory", "round trip"], rows)
     if report.certificates:
-        say()
-        say_table(
-            ["certificate", "of", "expires", "days left"],
-            [[one.name, one.of, one.expires, f"{one.days_left:.0f}"] for one in report.certificates],
-        )
+        yield ""
+        rows = [[one.name, one.of, one.expires, f"{one.days_left:.0f}"] for one in report.certificates]
+        yield Table(["certificate", "of", "expires", "days left"], rows, whole=True)
     for place in dict.fromkeys(one.place for one in report.storage):
         answers = [one for one in report.storage if one.place == place]
         written = [one.writes for one in answers if one.writes is not None]
-        say()
-        say(f"{shorten(place)}: read by {sum(one.reads for one in answers)} of {count(len(answers), 'worker')}")
+        yield ""
+        yield f"{shorten(place)}: read by {sum(one.reads for one in answers)} of {count(len(answers), 'worker')}"
         if written:
-            say(f"{shorten(place)}: written to by {sum(written)} of {count(len(answers), 'worker')}")
-    say()
+            yield f"{shorten(place)}: written to by {sum(written)} of {count(len(answers), 'worker')}"
+    yield ""
     for problem in report.problems:
-        say(f"Problem: {problem.seen}")
-        say(f"  {problem.remedy}")
-    say(f"{count(len(report.problems), 'problem')} found." if report.problems else "No problem found.")
+        yield f"Problem: {problem.seen}"
+        yield f"  {problem.remedy}"
+    yield f"{count(len(report.problems), 'problem')} found." if report.problems else "No problem found."
 
 
 def _milliseconds(seconds: float) -> str:

@@ -8,7 +8,8 @@ import typer
 
 from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import Debug
-from protodask.cli.showing.console import say_table
+from protodask.cli.showing.console import say
+from protodask.pipeline.telling.result import Table
 
 
 def example(
@@ -25,7 +26,8 @@ def example(
         from protodask.pipeline.file.shipped import described, shipped_file, shipped_files
 
         if name is None:
-            say_table(["name", "what for"], [[name, described(path)] for name, path in shipped_files().items()])
+            rows = [[name, described(path)] for name, path in shipped_files().items()]
+            say(Table(["name", "what for"], rows, whole=True))
             return
         with wrong_use():
             path = shipped_file(name)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.errors import reported, wrong_use
+from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import Debug, Json
+from protodask.cli.options import Json
 from protodask.cli.showing.console import plain, say, show_json
 from protodask.pipeline.steps.base import Overwrite
 from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
@@ -54,34 +54,32 @@ def explain(
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Show why a model says what it says of some rows: its prototypes by impact, and what would change its mind."""
-    with reported(debug):
-        from protodask.explain.requests import ExplainRequest, check_request, explain_data
+    from protodask.explain.requests import ExplainRequest, check_request, explain_data
 
-        request = ExplainRequest(
-            model=model,
-            data=data,
-            rows=tuple(rows),
-            training=training,
-            reference=reference,
-            most=most,
-            batches=batches,
-            unseen=unseen,
-            drop=drop,
-            out=out,
-            overwrite=overwrite,
-        )
-        with wrong_use():
-            computing.check()
-            check_request(request)
-        with computing_engine(computing) as (engine, _):
-            found = explain_data(request, engine)
-        if as_json:
-            show_json(found.describe())
-        else:
-            _show(found)
+    request = ExplainRequest(
+        model=model,
+        data=data,
+        rows=tuple(rows),
+        training=training,
+        reference=reference,
+        most=most,
+        batches=batches,
+        unseen=unseen,
+        drop=drop,
+        out=out,
+        overwrite=overwrite,
+    )
+    with wrong_use():
+        computing.check()
+        check_request(request)
+    with computing_engine(computing) as (engine, _):
+        found = explain_data(request, engine)
+    if as_json:
+        show_json(found.describe())
+    else:
+        _show(found)
 
 
 def _show(found: RowsExplained) -> None:

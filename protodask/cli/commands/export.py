@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.errors import reported, wrong_use
+from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import Debug, Json
-from protodask.cli.showing.console import say, show_json
+from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Overwrite
 from protodask.pipeline.steps.rows import Model
 from protodask.pipeline.telling.wording import count, shorten
@@ -43,45 +42,38 @@ def export(
     ] = False,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Write the prototypes and feature weights of a model to a table, or what it computes for ONNX runtimes.
 
     In an Excel file all text stays text. In a CSV file it is written as it is: what begins with = + - or @ may be taken
     for a formula by a spreadsheet.
     """
-    with reported(debug):
-        from protodask.errors import InputError
-        from protodask.explain.exports import check_export, suffix_of
-        from protodask.explain.requests import export_model
+    from protodask.errors import InputError
+    from protodask.explain.exports import check_export, suffix_of
+    from protodask.explain.requests import export_model
 
-        if suffix_of(out) == ".onnx":
-            of_tables = what is not None or training is not None
-            _export_graph(model, out, of_tables, batches, calibrated, overwrite, as_json)
-            return
-        if calibrated or batches is not None:
-            raise InputError(
-                "settings-conflict",
-                f"{out} is to be a table of a model, which has no probabilities.",
-                "Leave --calibrated and --batches out, or give a file that ends in .onnx.",
-            )
+    if suffix_of(out) == ".onnx":
+        of_tables = what is not None or training is not None
+        return _export_graph(model, out, of_tables, batches, calibrated, overwrite)
+    if calibrated or batches is not None:
+        raise InputError(
+            "settings-conflict",
+            f"{out} is to be a table of a model, which has no probabilities.",
+            "Leave --calibrated and --batches out, or give a file that ends in .onnx.",
+        )
 
-        with wrong_use():
-            computing.check()
-            check_export(out, overwrite=True)
-        with computing_engine(computing) as (engine, _):
-            found = export_model(model, out, what=what, training=training, overwrite=overwrite, engine=engine)
-        if as_json:
-            show_json(found.describe())
-            return
-        tables = " and ".join(f"{table.name} ({count(table.n_rows, 'row')})" for table in found.tables)
-        say(f"The file {shorten(found.path)} has the {tables}.")
+    with wrong_use():
+        computing.check()
+        check_export(out, overwrite=True)
+    with computing_engine(computing) as (engine, _):
+        found = export_model(model, out, what=what, training=training, overwrite=overwrite, engine=engine)
+    tables = " and ".join(f"{table.name} ({count(table.n_rows, 'row')})" for table in found.tables)
+    return Answer(found.describe, [f"The file {shorten(found.path)} has the {tables}."])
 
 
 def _export_graph(
-    model: str, out: str, of_tables: bool, batches: int | None, calibrated: bool, overwrite: bool, as_json: bool
-) -> None:
+    model: str, out: str, of_tables: bool, batches: int | None, calibrated: bool, overwrite: bool
+) -> Answer:
     from protodask.errors import InputError
     from protodask.prototypes.persistence import load_model
 
@@ -92,7 +84,5 @@ def _export_graph(
             "Leave --table and --training out, or give a file that ends in .csv, .parquet or .xlsx.",
         )
     load_model(model).to_onnx(out, n_batches=batches, calibrated=calibrated, overwrite=overwrite)
-    if as_json:
-        show_json({"path": out, "calibrated": calibrated})
-        return
-    say(f"The file {shorten(out)} has what the model computes, for ONNX runtimes.")
+    said = f"The file {shorten(out)} has what the model computes, for ONNX runtimes."
+    return Answer(lambda: {"path": out, "calibrated": calibrated}, [said])

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json
-from protodask.cli.showing.console import say
-from protodask.cli.showing.description import show_description
+from protodask.cli.grouping import grouped
+from protodask.cli.options import Json
+from protodask.cli.showing.console import Answer, give, say
+from protodask.cli.showing.description import told_description
 
 
+@grouped
 def info(
     path: Annotated[
         str,
@@ -31,21 +32,23 @@ def info(
         ),
     ] = None,
     as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer | None:
     """Describe a dataset, a model, a run directory, predictions, decisions or a budget, without reading rows."""
-    with reported(debug):
-        from protodask.data.places.references import split_reference
-        from protodask.data.tables.source_files import check_present
+    from protodask.data.places.references import split_reference
+    from protodask.data.tables.source_files import check_present
 
-        if split_reference(path) is None:
-            check_present(path)
-        from protodask.pipeline.inspecting.describe import describe_place
+    if split_reference(path) is None:
+        check_present(path)
+    from protodask.pipeline.inspecting.describe import describe_place
 
-        if watch is None:
-            show_description(describe_place(path), as_json)
-        else:
-            _watch(path, watch, as_json)
+    if watch is None:
+        return _answer(describe_place(path))
+    _watch(path, watch, as_json)
+    return None
+
+
+def _answer(found: dict[str, Any]) -> Answer:
+    return Answer(lambda: found, told_description(found))
 
 
 def _watch(path: str, seconds: float, as_json: bool) -> None:
@@ -65,7 +68,7 @@ def _watch(path: str, seconds: float, as_json: bool) -> None:
         if as_json:
             typer.echo(to_json_line(described))
         else:
-            show_description(described, as_json=False)
+            give(_answer(described), as_json=False)
         if described.get("finished", True):
             return
         time.sleep(seconds)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.errors import reported, wrong_use
+from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import Debug, Json
-from protodask.cli.showing.console import say, say_pairs, say_table, show_json
+from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.fit import Data, Start
 from protodask.pipeline.steps.training import Config, FitSettings
+from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, describe_seconds, shorten, size
 
 if TYPE_CHECKING:
@@ -43,39 +44,31 @@ def plan(
         typer.Option("--calibrate/--no-calibrate", help="Measure for a second or two, to say how long it takes."),
     ] = True,
     computing: Computing = COMPUTING_HERE,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Say what a fit with the same options will cost in memory, reading and time, and whether it fits.
 
     Exit code 3 says that it does not.
     """
-    with reported(debug):
-        from protodask.data import Dataset
-        from protodask.pipeline.work.settings import chosen_config
-        from protodask.prototypes.persistence import load_model
-        from protodask.prototypes.planning import plan as plan_fit
+    from protodask.data import Dataset
+    from protodask.pipeline.work.settings import chosen_config
+    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.planning import plan as plan_fit
 
-        with wrong_use():
-            settings = chosen_config(training, training.config)
-        model = None if training.start is None else load_model(training.start)
-        dataset = Dataset.open(data)
-        with computing_engine(computing) as (engine, _):
-            found = plan_fit(dataset, settings, engine, calibrate=calibrate, start=model)
-        if as_json:
-            show_json(found.describe())
-        else:
-            _show(found, data)
-        if not found.fits:
-            raise typer.Exit(DOES_NOT_FIT)
+    with wrong_use():
+        settings = chosen_config(training, training.config)
+    model = None if training.start is None else load_model(training.start)
+    dataset = Dataset.open(data)
+    with computing_engine(computing) as (engine, _):
+        found = plan_fit(dataset, settings, engine, calibrate=calibrate, start=model)
+    return Answer(found.describe, _told(found, data), 0 if found.fits else DOES_NOT_FIT)
 
 
-def _show(found: Plan, data: str) -> None:
+def _told(found: Plan, data: str) -> Iterator[Piece]:
     shape, processes = found.shape, found.processes
     here = processes.kind == "threads"
     where = "this process" if here else count(processes.count, "worker process", "worker processes")
     blocks = count(shape.layout.n_blocks, "block")
-    say_pairs(
+    yield Pairs(
         [
             ("dataset", f"{shorten(data)}: {shape.n_rows:,} rows, {count(shape.row_features, 'feature')}, {blocks}"),
             (
@@ -89,13 +82,13 @@ def _show(found: Plan, data: str) -> None:
             ),
         ]
     )
-    say()
-    _show_memory("memory of this process, MiB" if here else "memory of a worker process, MiB", found.worker)
+    yield ""
+    yield _memory("memory of this process, MiB" if here else "memory of a worker process, MiB", found.worker)
     if not here:
-        say()
-        _show_memory("memory of this process, MiB", found.driver)
-    say()
-    say_pairs(
+        yield ""
+        yield _memory("memory of this process, MiB", found.driver)
+    yield ""
+    yield Pairs(
         [
             ("tasks", f"{found.tasks} for each evaluation"),
             ("reads", f"{size(found.first_evaluation_bytes)} in the first pass, {size(found.evaluation_bytes)} in each "
@@ -103,13 +96,13 @@ def _show(found: Plan, data: str) -> None:
             *_seconds(found),
         ]
     )  # fmt: skip
-    say()
+    yield ""
     if found.fits:
-        say("It fits.")
+        yield "It fits."
         return
-    say("It does not fit. One of these would do:")
+    yield "It does not fit. One of these would do:"
     for remedy in found.remedies:
-        say(f"- {remedy.text}")
+        yield f"- {remedy.text}"
 
 
 def _seconds(found: Plan) -> list[tuple[str, str]]:
@@ -126,6 +119,6 @@ def _seconds(found: Plan) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _show_memory(title: str, memory: Memory) -> None:
+def _memory(title: str, memory: Memory) -> Table:
     rows = [[part.name, f"{part.bytes / 2**20:,.1f}"] for part in memory.parts if part.bytes]
-    say_table([title, ""], [*rows, ["in all, at most", f"{memory.total / 2**20:,.1f}"]])
+    return Table([title, ""], [*rows, ["in all, at most", f"{memory.total / 2**20:,.1f}"]], whole=True)

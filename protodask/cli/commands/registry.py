@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json
-from protodask.cli.showing.console import show_json
+from protodask.cli.grouping import grouped
+from protodask.cli.showing.console import Answer
 from protodask.cli.showing.registry import (
-    show_difference,
-    show_moved,
-    show_pruned,
-    show_registry,
-    show_unaliased,
-    show_version,
+    describe_registry,
+    told_difference,
+    told_registry,
+    told_version,
 )
+from protodask.pipeline.telling.wording import count, shorten
 
 if TYPE_CHECKING:
     from protodask.registry.registry import Registry
@@ -37,116 +35,113 @@ def registry() -> None:
     """
 
 
-@app.command("list")
-def list_versions(place: Place, as_json: Json = False, debug: Debug = False) -> None:
-    """List the versions, the aliases, and how these moved."""
-    with reported(debug):
-        from protodask.registry.registry import Registry
+def _opened(place: str) -> Registry:
+    from protodask.registry.registry import Registry
 
-        show_registry(Registry.open(place), as_json)
+    return Registry.open(place)
+
+
+@app.command("list")
+@grouped
+def list_versions(place: Place) -> Answer:
+    """List the versions, the aliases, and how these moved."""
+    opened = _opened(place)
+    return Answer(lambda: describe_registry(opened), told_registry(opened))
 
 
 @app.command("show")
-def show(place: Place, version: OneVersion = "champion", as_json: Json = False, debug: Debug = False) -> None:
+@grouped
+def show(place: Place, version: OneVersion = "champion") -> Answer:
     """Show a version: where it comes from, its metrics, and the files that belong to it."""
-    with reported(debug):
-        from protodask.registry.registry import Registry
-
-        show_version(Registry.open(place).version(version), as_json)
+    found = _opened(place).version(version)
+    return Answer(found.describe, told_version(found))
 
 
 @app.command("diff")
+@grouped
 def diff(
     place: Place,
     first: Annotated[str, typer.Argument(metavar="FIRST", help="Number of a version, or an alias.")] = "previous",
     second: Annotated[str, typer.Argument(metavar="SECOND", help="The one that is compared with it.")] = "champion",
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Show how a version differs from another: data, settings, metrics, features."""
-    with reported(debug):
-        from protodask.registry.registry import Registry
-
-        show_difference(Registry.open(place).diff(first, second), as_json)
+    found = _opened(place).diff(first, second)
+    return Answer(found.describe, told_difference(found))
 
 
 @app.command("promote")
+@grouped
 def promote(
     place: Place,
     alias: Annotated[str, typer.Argument(metavar="ALIAS", help="The alias to move, such as champion.")],
     version: OneVersion,
     why: Why = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Let an alias name a version. When the champion moves, `previous` comes to name what it was."""
-    with reported(debug):
-        from protodask.registry.registry import Registry
-
-        opened = Registry.open(place)
-        before = opened.promote(alias, version, why or "promoted")
-        now = opened.version(alias)
-        show_moved(opened, alias, before, now.number, as_json)
+    opened = _opened(place)
+    before = opened.promote(alias, version, why or "promoted")
+    return _moved(opened, alias, before, opened.version(alias).number)
 
 
 @app.command("rollback")
-def rollback(place: Place, why: Why = None, as_json: Json = False, debug: Debug = False) -> None:
+@grouped
+def rollback(place: Place, why: Why = None) -> Answer:
     """Let the champion be again what it was before, and `previous` what it is now."""
-    with reported(debug):
-        from protodask.registry.registry import Registry
-
-        opened = Registry.open(place)
-        now = opened.rollback(why or "rolled back")
-        show_moved(opened, "champion", opened.aliases.get("previous"), now.number, as_json)
+    opened = _opened(place)
+    now = opened.rollback(why or "rolled back")
+    return _moved(opened, "champion", opened.aliases.get("previous"), now.number)
 
 
 @app.command("prune")
+@grouped
 def prune(
     place: Place,
     keep: Annotated[int, typer.Option("--keep", metavar="N", min=1, help="How many of the newest versions stay.")],
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Remove all versions but the newest N and those that aliases name. Their numbers are not used again."""
-    with reported(debug):
-        from protodask.registry.registry import Registry
-
-        opened = Registry.open(place)
-        _show_removed(opened, opened.prune(keep), as_json)
+    opened = _opened(place)
+    return _removed(opened, "prune", opened.prune(keep))
 
 
 @app.command("unalias")
+@grouped
 def unalias(
     place: Place,
     alias: Annotated[str, typer.Argument(metavar="ALIAS", help="The alias to remove.")],
     why: Why = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Remove an alias. The version that it names stays.
 
     A gate that compares with an alias that is not there says yes.
     """
-    with reported(debug):
-        from protodask.registry.registry import Registry
-
-        opened = Registry.open(place)
-        number = opened.unalias(alias, why or "removed")
-        show_unaliased(opened, alias, number, as_json)
+    opened = _opened(place)
+    number = opened.unalias(alias, why or "removed")
+    return Answer(
+        lambda: {"kind": "unalias", "alias": alias, "version": number, "aliases": opened.aliases},
+        [f"In the registry {shorten(opened.path)}, {alias} names no version now; it was version {number}."],
+    )
 
 
 @app.command("remove")
-def remove(place: Place, version: OneVersion, as_json: Json = False, debug: Debug = False) -> None:
+@grouped
+def remove(place: Place, version: OneVersion) -> Answer:
     """Remove a version that no alias names. Its number is not used again."""
-    with reported(debug):
-        from protodask.registry.registry import Registry
-
-        opened = Registry.open(place)
-        _show_removed(opened, (opened.remove(version),), as_json, "remove")
+    opened = _opened(place)
+    return _removed(opened, "remove", (opened.remove(version),))
 
 
-def _show_removed(opened: Registry, removed: Sequence[int], as_json: bool, kind: str = "prune") -> None:
-    if as_json:
-        show_json({"kind": kind, "removed": list(removed), "kept": list(opened.numbers)})
-    else:
-        show_pruned(opened, removed)
+def _moved(opened: Registry, alias: str, before: int | None, now: int) -> Answer:
+    was = "" if before is None else f"; it was version {before}"
+    said = f"version {now} already" if before == now else f"now version {now}{was}"
+    return Answer(
+        lambda: {"kind": "move", "alias": alias, "from": before, "to": now, "aliases": opened.aliases},
+        [f"In the registry {shorten(opened.path)}, {alias} is {said}."],
+    )
+
+
+def _removed(opened: Registry, kind: str, removed: Sequence[int]) -> Answer:
+    which = f": {', '.join(map(str, removed))}" if removed else ""
+    return Answer(
+        lambda: {"kind": kind, "removed": list(removed), "kept": list(opened.numbers)},
+        [f"{count(len(removed), 'version')} of the registry {shorten(opened.path)} removed{which}."],
+    )

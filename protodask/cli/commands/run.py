@@ -15,6 +15,7 @@ from protodask.cli.errors import ANSWER_IS_NO, WrongUseError, reported, wrong_us
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Debug, Json
 from protodask.cli.run_options import TELL_NOBODY, Telling, Told
+from protodask.cli.showing.console import Answer, give, show_json
 
 if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
@@ -125,15 +126,14 @@ def run(
                     "--graph is given with --dry-run, --detach, --from, --to or --only.",
                     "Give it alone: it draws all steps and does nothing.",
                 )
-            _draw(definition, graph, as_json)
-            return
-        if dry_run:
-            _dry_run(definition, part, computing, as_json)
-            return
-        if detach is not None:
-            detach_pipeline(detach, definition, computing, as_json)
-            return
-        _run(definition, part, computing, told, as_json)
+            answer = _draw(definition, graph)
+        elif dry_run:
+            answer = _dry_run(definition, part, computing)
+        elif detach is not None:
+            answer = detach_pipeline(detach, definition, computing)
+        else:
+            answer = _run(definition, part, computing, told, as_json)
+        give(answer, as_json)
 
 
 def _part(definition: Pipeline, first: str | None, last: str | None, only: str | None) -> Part:
@@ -159,8 +159,8 @@ def _part(definition: Pipeline, first: str | None, last: str | None, only: str |
     return Part(begin, end, forced=first is not None)
 
 
-def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_json: bool) -> None:
-    from protodask.cli.showing.run import show_run
+def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_json: bool) -> Answer:
+    from protodask.cli.showing.run import told_run
     from protodask.pipeline.state.runner import run_pipeline
 
     try:
@@ -169,11 +169,9 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
             outcome = run_pipeline(definition, work.perform, listen=told.hear, part=part, check=_check)
     except BaseException:
         if told.ended is not None and as_json:  # people are told what went wrong, programs what became of each step
-            show_run(told.ended, as_json)
+            show_json(told.ended.describe())
         raise
-    show_run(outcome, as_json)
-    if outcome.status == "refused":
-        raise typer.Exit(ANSWER_IS_NO)
+    return Answer(outcome.describe, told_run(outcome), ANSWER_IS_NO if outcome.status == "refused" else 0)
 
 
 def _check(definition: Pipeline) -> None:
@@ -203,8 +201,7 @@ class _Work:
         return step.perform(engine, reporter.hear)
 
 
-def _draw(definition: Pipeline, place: str, as_json: bool) -> None:
-    from protodask.cli.showing.console import say, show_json
+def _draw(definition: Pipeline, place: str) -> Answer:
     from protodask.data.places.whole_files import replace_file
     from protodask.pipeline.file.graph import graph_of, graph_svg, graph_text
 
@@ -215,21 +212,20 @@ def _draw(definition: Pipeline, place: str, as_json: bool) -> None:
     nodes = graph_of(definition)
     if place != "-":
         replace_file(place, graph_svg(nodes))
-    if as_json:
-        show_json({"kind": "graph", "steps": [asdict(node) for node in nodes]})
-    elif place == "-":
-        say(graph_text(nodes))
-    else:
-        say(f"The graph {place} shows the {len(nodes)} steps of {definition.path}.")
+    said = f"The graph {place} shows the {len(nodes)} steps of {definition.path}."
+    return Answer(
+        lambda: {"kind": "graph", "steps": [asdict(node) for node in nodes]},
+        [graph_text(nodes) if place == "-" else said],
+    )
 
 
-def _dry_run(definition: Pipeline, part: Part, computing: Computing, as_json: bool) -> None:
-    from protodask.cli.showing.run import show_dry_run
+def _dry_run(definition: Pipeline, part: Part, computing: Computing) -> Answer:
+    from protodask.cli.showing.run import told_dry_run
     from protodask.pipeline.state.dry_run import dry_run
 
     with ExitStack() as stack:
         plans = dry_run(definition, part, _Estimates(stack, computing).of)
-    show_dry_run(plans, as_json)
+    return Answer(lambda: [plan.describe() for plan in plans], told_dry_run(plans))
 
 
 class _Estimates:

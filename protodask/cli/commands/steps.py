@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.detach import Detach, detach_fit
-from protodask.cli.errors import ANSWER_IS_NO, reported
+from protodask.cli.errors import ANSWER_IS_NO
 from protodask.cli.grouping import Command, grouped
-from protodask.cli.options import Debug, Json
-from protodask.cli.showing.console import say
-from protodask.cli.showing.results import show_result
+from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps import AppendStep, IngestStep, Step
-from protodask.pipeline.telling.result import FilesFailedError
+from protodask.pipeline.telling.result import FilesFailedError, Piece, Result
 
 
 def step_command(kind: type[Step]) -> Command:
@@ -26,23 +25,12 @@ def step_command(kind: type[Step]) -> Command:
     return command
 
 
-def _detaching(
-    step: Any, computing: Computing = COMPUTING_HERE, detach: Detach = None, as_json: Json = False, debug: Debug = False
-) -> None:
-    with reported(debug):
-        if detach is None:
-            _do(step, computing, as_json)
-        else:
-            detach_fit(detach, step, computing, as_json)
+def _detaching(step: Any, computing: Computing = COMPUTING_HERE, detach: Detach = None) -> Answer:
+    return _computing(step, computing) if detach is None else detach_fit(detach, step, computing)
 
 
-def _computing(step: Any, computing: Computing = COMPUTING_HERE, as_json: Json = False, debug: Debug = False) -> None:
-    with reported(debug):
-        _do(step, computing, as_json)
-
-
-def _here(step: Any, as_json: Json = False, debug: Debug = False) -> None:
-    _computing(step, as_json=as_json, debug=debug)
+def _here(step: Any) -> Answer:
+    return _computing(step)
 
 
 @grouped
@@ -52,23 +40,23 @@ def ingest(
         bool, typer.Option("--append", metavar="", help="Add the rows to the dataset at the output path.")
     ] = False,
     computing: Computing = COMPUTING_HERE,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Answer:
     """Make a dataset from tables or arrays, or add their rows to one."""
-    _computing(AppendStep(**vars(step)) if append else step, computing, as_json, debug)
+    return _computing(AppendStep(**vars(step)) if append else step, computing)
 
 
-def _do(step: Step, computing: Computing, as_json: bool) -> None:
+def _computing(step: Any, computing: Computing = COMPUTING_HERE) -> Answer:
     try:
         result = perform_step(step, computing)
     except FilesFailedError as error:
-        if error.result is not None:
-            show_result(error.result, as_json)
-        raise
-    show_result(result, as_json)
-    advice = step.advice()
-    if advice is not None and not as_json and not computing.quiet:
-        say(advice)
-    if result.refused:
-        raise typer.Exit(ANSWER_IS_NO)
+        if error.result is None:
+            raise
+        return Answer(error.result.describe, error.result.told(), error=error)
+    told = _told(result, None if computing.quiet else step.advice())
+    return Answer(result.describe, told, ANSWER_IS_NO if result.refused else 0)
+
+
+def _told(result: Result, advice: str | None) -> Iterator[Piece]:
+    yield from result.told()
+    if advice is not None:
+        yield advice

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from protodask.cli.showing.console import say, say_pairs, say_some, say_table, show, show_json
 from protodask.pipeline.results.budget_words import guarantee_text, names_of, told_answers
+from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, recorded_pairs, run_pairs, shorten, value_text
 
 if TYPE_CHECKING:
     from protodask.budget.queries import Answer, TableAnswered
 
 
-def show_answer(answer: Answer, as_json: bool) -> None:
+def told_choice(answer: Answer) -> Iterator[Piece]:
     """Which features to compute for an item, and which model is for them."""
-    if as_json:
-        show_json(answer.describe())
-        return
-    say_pairs(
+    yield Pairs(
         [
             ("features", names_of(answer.features)),
             ("columns", names_of(answer.columns)),
@@ -35,20 +32,17 @@ def _shares(answer: Answer) -> str:
     return f"none: without features, {label} is the most frequent class, of {share:.1%} of the rows"
 
 
-def show_answers(result: TableAnswered, as_json: bool) -> None:
+def told_choices(result: TableAnswered) -> Iterator[Piece]:
     """How many queries were answered."""
-    if as_json:
-        show_json(result.describe())
-        return
-    say(f"The answers {shorten(result.path)} have {count(result.rows, 'row')}.")
+    yield f"The answers {shorten(result.path)} have {count(result.rows, 'row')}."
     if result.unaffordable:
-        say(f"{count(result.unaffordable, 'row')} have a budget that no set of features is within.")
+        yield f"{count(result.unaffordable, 'row')} have a budget that no set of features is within."
 
 
-def show_budget_folder(found: Mapping[str, Any]) -> None:
+def told_budget_folder(found: Mapping[str, Any]) -> Iterator[Piece]:
     """What a budget on disk is."""
     low, high = found["sizes"]
-    say_pairs(
+    yield Pairs(
         [
             ("budget", shorten(found["path"])),
             ("target", found["target"]),
@@ -61,16 +55,16 @@ def show_budget_folder(found: Mapping[str, Any]) -> None:
             ("gives", guarantee_text(found)),
         ]
     )
-    say()
-    say_some(
+    yield ""
+    yield Table(
         ["feature", "columns", "cost"],
         [
             [feature["name"], ", ".join(feature["columns"]), _polynomial(feature["cost"])]
             for feature in found["features"]
         ],
     )
-    say()
-    show(told_answers(found["answers"]))
+    yield ""
+    yield from told_answers(found["answers"])
 
 
 def _polynomial(coefficients: Sequence[float]) -> str:
@@ -82,9 +76,9 @@ def _polynomial(coefficients: Sequence[float]) -> str:
     return " + ".join(terms) or "0"
 
 
-def show_budget_run(found: Mapping[str, Any]) -> None:
+def told_budget_run(found: Mapping[str, Any]) -> Iterator[Piece]:
     """How far the building of a budget has come, from its run directory."""
-    say_pairs(
+    yield Pairs(
         [
             *run_pairs(found),
             ("sets expanded", f"{found['expanded']:,}, {found['failed']:,} in vain"),
@@ -92,5 +86,6 @@ def show_budget_run(found: Mapping[str, Any]) -> None:
             *recorded_pairs(found["last_recorded"]),
         ]
     )
-    say()
-    say_table(["feature", "columns"], [[one["name"], ", ".join(one["columns"])] for one in found["features"]])
+    yield ""
+    rows = [[one["name"], ", ".join(one["columns"])] for one in found["features"]]
+    yield Table(["feature", "columns"], rows, whole=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import typer
 
+from protodask.errors import ProtodaskError
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import MOST_LINES
 from protodask.places import mask_text
@@ -25,47 +27,54 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text)
 
 
-def say(text: str = "") -> None:
-    """A line of the result."""
-    typer.echo(plain(text))
+@dataclass(frozen=True)
+class Answer:
+    """What a command found."""
+
+    describe: Callable[[], Any]
+    """As plain values, for programs."""
+    told: Iterable[Piece]
+    """For people to read."""
+    code: int = 0
+    """The exit code."""
+    error: ProtodaskError | None = None
+    """What went wrong besides."""
+
+
+def give(answer: Answer, as_json: bool) -> None:
+    """Print what a command found, and end it."""
+    if as_json:
+        show_json(answer.describe())
+    else:
+        for piece in answer.told:
+            say(piece)
+    if answer.error is not None:
+        raise answer.error
+    if answer.code:
+        raise typer.Exit(answer.code)
+
+
+def say(piece: Piece = "") -> None:
+    """A part of the result: names and values with the values in one column, tables with columns as wide as need be."""
+    match piece:
+        case Pairs(pairs):
+            width = max((len(name) for name, _ in pairs), default=0)
+            lines = [f"{name:<{width}}  {value}".rstrip() for name, value in pairs]
+        case Table(header, rows, whole):
+            shown = rows if whole else rows[:MOST_LINES]
+            columns = zip(*[tuple(map(plain, line)) for line in (header, *shown)], strict=True)
+            lines = ["  ".join(line).rstrip() for line in zip(*map(_aligned, columns), strict=True)]
+            if len(shown) < len(rows):
+                lines.append(f"and {len(rows) - len(shown):,} more")
+        case _:
+            lines = [piece]
+    for line in lines:
+        typer.echo(plain(line))
 
 
 def complain(seen: str, remedy: str, code: str) -> None:
     """What went wrong, of what kind it is, and what to do about it."""
     typer.echo(plain(mask_text(f"Error: {seen} [{code}]\n{remedy}")), err=True)
-
-
-def say_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and values, one pair a line, the values in one column."""
-    width = max((len(name) for name, _ in pairs), default=0)
-    for name, value in pairs:
-        say(f"{name:<{width}}  {value}".rstrip())
-
-
-def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table with columns as wide as they need to be; numbers stand to the right."""
-    columns = zip(*[tuple(map(plain, line)) for line in (header, *rows)], strict=True)
-    for line in zip(*map(_aligned, columns), strict=True):
-        say("  ".join(line).rstrip())
-
-
-def say_some(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table, of many rows the first ones."""
-    say_table(header, rows[:MOST_LINES])
-    if len(rows) > MOST_LINES:
-        say(f"and {len(rows) - MOST_LINES:,} more")
-
-
-def show(told: Iterable[Piece]) -> None:
-    """What a person is told of a result."""
-    for part in told:
-        match part:
-            case Pairs():
-                say_pairs(part.pairs)
-            case Table():
-                (say_table if part.whole else say_some)(part.header, part.rows)
-            case _:
-                say(part)
 
 
 def show_json(value: Any) -> None:
@@ -76,6 +85,7 @@ def show_json(value: Any) -> None:
 
 
 def _aligned(column: Sequence[str]) -> list[str]:
+    """Cells of one width; numbers stand to the right."""
     width = max(map(len, column))
     to_the_right = all(map(_is_number, column[1:]))
     return [cell.rjust(width) if to_the_right else cell.ljust(width) for cell in column]

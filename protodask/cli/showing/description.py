@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from protodask.cli.showing.budget import show_budget_folder, show_budget_run
-from protodask.cli.showing.console import say, say_pairs, say_some, say_table, show_json
-from protodask.cli.showing.files import show_scored_folder
-from protodask.cli.showing.robust import show_robust_model, show_robust_predictions, show_robust_run
-from protodask.cli.showing.search import show_search, show_search_run
+from protodask.cli.showing.budget import told_budget_folder, told_budget_run
+from protodask.cli.showing.robust import told_robust_model, told_robust_predictions, told_robust_run
+from protodask.cli.showing.search import told_search_run
+from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, number, progress_pairs, run_pairs, shorten, size, value_text
 
 
-def show_description(description: Mapping[str, Any], as_json: bool) -> None:
+def told_description(found: Mapping[str, Any]) -> Iterator[Piece]:
     """What lies at a path."""
-    if as_json:
-        show_json(description)
-        return
-    match description["kind"]:
-        case "dataset":
-            _show_dataset(description)
-        case "model":
-            _show_model(description)
-        case "run":
-            _show_run(description)
-        case "search":
-            show_search_run(description)
-        case "budget":
-            show_budget_folder(description)
-        case "budget run":
-            show_budget_run(description)
-        case "folder of scored files":
-            show_scored_folder(description)
-        case "robust model":
-            show_robust_model(description)
-        case "robust run":
-            show_robust_run(description)
-        case "robust predictions":
-            show_robust_predictions(description)
-        case _:
-            say_pairs([(name, value_text(value)) for name, value in description.items()])
+    told = TOLD.get(found["kind"])
+    return iter([Pairs([(name, value_text(value)) for name, value in found.items()])]) if told is None else told(found)
 
 
-def _show_dataset(found: Mapping[str, Any]) -> None:
+def _told_dataset(found: Mapping[str, Any]) -> Iterator[Piece]:
     roles = [(name, str(found[name])) for name in ("target", "weight", "inclusion", "group") if found[name] is not None]
-    say_pairs(
+    yield Pairs(
         [
             ("dataset", shorten(found["path"])),
             ("rows", f"{found['rows']:,}"),
@@ -56,23 +31,24 @@ def _show_dataset(found: Mapping[str, Any]) -> None:
             ("fingerprint", found["fingerprint"]),
         ]
     )
-    say()
+    yield ""
     rows = [[str(entry["label"]), f"{entry['rows']:,}", number(entry["weight"])] for entry in found["classes"]]
-    say_some(["class", "rows", "weight"], rows)
-    say()
+    yield Table(["class", "rows", "weight"], rows)
+    yield ""
     rows = [
         [entry["name"], *(f"{entry[key]:.4g}" for key in ("mean", "deviation", "minimum", "maximum"))]
         for entry in found["feature_summary"]
     ]
-    say_some(["feature", "mean", "deviation", "minimum", "maximum"], rows)
+    yield Table(["feature", "mean", "deviation", "minimum", "maximum"], rows)
     for note in found["notes"]:
-        say(f"Note: {note}")
+        yield f"Note: {note}"
 
 
-def _show_model(found: Mapping[str, Any]) -> None:
-    from protodask.selection.results import read_search
+def _told_model(found: Mapping[str, Any]) -> Iterator[Piece]:
+    from protodask.pipeline.results.common import MOST_TRIALS
+    from protodask.selection.results import as_text, read_search
 
-    say_pairs(
+    yield Pairs(
         [
             ("model", shorten(found["path"])),
             ("batches", _batches_text(found)),
@@ -84,17 +60,17 @@ def _show_model(found: Mapping[str, Any]) -> None:
             ("fingerprint", found["fingerprint"]),
         ]
     )
-    say()
-    say_some(["class", "share"], [[str(entry["label"]), f"{entry['share']:.4f}"] for entry in found["classes"]])
+    yield ""
+    yield Table(["class", "share"], [[str(entry["label"]), f"{entry['share']:.4f}"] for entry in found["classes"]])
     search = read_search(found["provenance"])
     if search is not None:
-        say()
-        show_search(search)
+        yield ""
+        yield as_text(search, MOST_TRIALS)
     for batch in found["batches"]:
-        say()
+        yield ""
         of_class = "" if batch["class"] is None else f" of class {batch['class']}"
-        say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}{of_class}")
-        say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
+        yield f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}{of_class}"
+        yield Table(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
 
 
 def _batches_text(found: Mapping[str, Any]) -> str:
@@ -108,8 +84,8 @@ def _calibration_text(found: Mapping[str, Any]) -> str:
     return f"{kind} of {count(found['bins'], 'bin')} for {batches}, fitted to {count(found['rows'], 'row')}"
 
 
-def _show_run(found: Mapping[str, Any]) -> None:
-    say_pairs(
+def _told_run(found: Mapping[str, Any]) -> Iterator[Piece]:
+    yield Pairs(
         [
             *run_pairs(found),
             *([("start", value_text(found["start"]))] if found["start"] is not None else []),
@@ -119,12 +95,42 @@ def _show_run(found: Mapping[str, Any]) -> None:
         ]
     )
     if isinstance(found["config"], Mapping):
-        say()
-        say_pairs([(str(name), value_text(value)) for name, value in found["config"].items()])
+        yield ""
+        yield Pairs([(str(name), value_text(value)) for name, value in found["config"].items()])
     if found["batches"]:
         keys = ("batch", "status", "iterations", "evaluations", "value", "active_features", "prototypes", "seconds")
-        say()
-        say_table(
-            [key.replace("_", " ") for key in keys],
-            [[value_text(record.get(key)) for key in keys] for record in found["batches"]],
-        )
+        yield ""
+        rows = [[value_text(record.get(key)) for key in keys] for record in found["batches"]]
+        yield Table([key.replace("_", " ") for key in keys], rows, whole=True)
+
+
+def _told_scored(found: Mapping[str, Any]) -> Iterator[Piece]:
+    newest = found["newest"]
+    yield Pairs(
+        [
+            ("scored files", shorten(found["path"])),
+            ("files", f"{found['files']:,}" + (f", {found['repeated']:,} repeated" if found["repeated"] else "")),
+            ("rows", f"{found['rows']:,}" + (f", {found['marked']:,} marked" if found["marked"] else "")),
+            *([] if newest is None else [("newest", f"{newest['file']}, scored {newest['time']}")]),
+            ("columns", ", ".join(column["name"] for column in found["columns"])),
+        ]
+    )
+    if found["models"]:
+        yield ""
+        rows = [[one["model"], f"{one['files']:,}", f"{one['rows']:,}", one["newest"]] for one in found["models"]]
+        yield Table(["model", "files", "rows", "last used"], rows)
+
+
+TOLD: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Piece]]] = {
+    "dataset": _told_dataset,
+    "model": _told_model,
+    "run": _told_run,
+    "search": told_search_run,
+    "budget": told_budget_folder,
+    "budget run": told_budget_run,
+    "folder of scored files": _told_scored,
+    "robust model": told_robust_model,
+    "robust run": told_robust_run,
+    "robust predictions": told_robust_predictions,
+}
+"""By the kind of what lies there; of others, names and values."""

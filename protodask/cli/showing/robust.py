@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from protodask.cli.showing.console import say, say_pairs, say_some, say_table
 from protodask.pipeline.steps.robust import what_is_known
+from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, recorded_pairs, run_pairs, shorten, value_text
 
 
-def show_robust_model(found: Mapping[str, Any]) -> None:
+def told_robust_model(found: Mapping[str, Any]) -> Iterator[Piece]:
     """What a robust model is."""
     rows = found["provenance"].get("rows")
-    say_pairs(
+    yield Pairs(
         [
             ("robust model", shorten(found["path"])),
             ("formulation", what_is_known(found["formulation"])),
@@ -32,43 +32,42 @@ def show_robust_model(found: Mapping[str, Any]) -> None:
         ]
     )
     for plane in found["planes"]:
-        say()
-        say(
+        yield ""
+        yield (
             f"{plane['class']} against {plane['against']} where w.x > {plane['intercept']:.6g}: "
             f"{count(plane['passes'], 'pass', 'passes')}, objective {plane['objective']:.6g}"
         )
-        say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in plane["weights"]])
+        yield Table(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in plane["weights"]])
 
 
-def show_robust_run(found: Mapping[str, Any]) -> None:
+def told_robust_run(found: Mapping[str, Any]) -> Iterator[Piece]:
     """How far a robust fit has come, from its run directory."""
-    say_pairs(
+    yield Pairs(
         [
             *run_pairs(found),
             *recorded_pairs(found["last_recorded"]),
         ]
     )
     if isinstance(found["config"], Mapping):
-        say()
-        say_pairs([(str(name), value_text(value)) for name, value in found["config"].items()])
+        yield ""
+        yield Pairs([(str(name), value_text(value)) for name, value in found["config"].items()])
     if found["planes"]:
-        say()
+        yield ""
         keys = ("status", "objective", "lower_bound")
-        say_table(
-            ["plane", "passes", *(key.replace("_", " ") for key in keys)],
-            [
-                [str(number), str(len(plane.get("passes") or ())), *(value_text(plane.get(key)) for key in keys)]
-                for number, plane in enumerate(found["planes"], 1)
-            ],
-        )
+        rows = [
+            [str(number), str(len(plane.get("passes") or ())), *(value_text(plane.get(key)) for key in keys)]
+            for number, plane in enumerate(found["planes"], 1)
+        ]
+        yield Table(["plane", "passes", *(key.replace("_", " ") for key in keys)], rows, whole=True)
     elif found["passes"]:
-        say()
-        say_table(["plane", "passes"], [[str(one["plane"]), str(one["passes"])] for one in found["passes"]])
+        yield ""
+        rows = [[str(one["plane"]), str(one["passes"])] for one in found["passes"]]
+        yield Table(["plane", "passes"], rows, whole=True)
 
 
-def show_robust_predictions(found: Mapping[str, Any]) -> None:
+def told_robust_predictions(found: Mapping[str, Any]) -> Iterator[Piece]:
     """What robust predictions are."""
-    say_pairs(
+    yield Pairs(
         [
             ("robust predictions", shorten(found["path"])),
             ("rows", f"{found['rows']:,}"),

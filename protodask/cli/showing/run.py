@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from protodask.cli.showing.console import say, say_table, show_json
+from protodask.pipeline.telling.result import Piece, Table
 from protodask.pipeline.telling.wording import count, describe_seconds, size
 
 if TYPE_CHECKING:
@@ -42,37 +42,32 @@ def _step(step: StepIdentity, steps: int) -> str:
     return f"step {step.number} of {steps}: {step.kind if step.name.startswith(step.kind) else step.name}"
 
 
-def show_run(outcome: RunEnded, as_json: bool) -> None:
+def told_run(outcome: RunEnded) -> Iterator[Piece]:
     """What the steps left behind: places first, then what it amounts to."""
-    if as_json:
-        show_json(outcome.describe())
-        return
     made = [entry.made for entry in outcome.steps if entry.made is not None]
-    if made:
-        from protodask.cli.showing.results import show_results
-
-        show_results(made)
+    yield from (place for result in made if (place := result.place()) is not None)
+    for result in made:
+        if (judgement := result.judgement()) is not None:
+            yield ""
+            yield judgement
     match outcome.status:
         case "fresh":
             files, steps = sum(entry.waiting for entry in outcome.steps), [entry.status for entry in outcome.steps]
             idle = steps.count("waits")
             rest = f" {count(idle, 'step')} will have work when something new has come." if idle else ""
-            say(f"There is nothing to do: everything is up to date{_left(files)}.{rest}")
+            yield f"There is nothing to do: everything is up to date{_left(files)}.{rest}"
         case "left":
-            say("Another run is under way; this one leaves it to that.")
+            yield "Another run is under way; this one leaves it to that."
         case "stopped":
-            say(f"The run ends here: {' '.join(outcome.reasons)}")
+            yield f"The run ends here: {' '.join(outcome.reasons)}"
         case "refused":
-            say(f"A gate said no: {' '.join(outcome.reasons)}")
+            yield f"A gate said no: {' '.join(outcome.reasons)}"
 
 
-def show_dry_run(plans: Sequence[StepPlan], as_json: bool) -> None:
+def told_dry_run(plans: Sequence[StepPlan]) -> Iterator[Piece]:
     """What a run would do."""
-    if as_json:
-        show_json([plan.describe() for plan in plans])
-        return
     rows = [[str(plan.step.number), plan.step.name, plan.verdict, _cost(plan.cost), plan.why] for plan in plans]
-    say_table(["", "step", "verdict", "cost", "why"], rows)
+    yield Table(["", "step", "verdict", "cost", "why"], rows, whole=True)
 
 
 def _cost(cost: Cost) -> str:

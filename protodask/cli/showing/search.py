@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from protodask.cli.showing.console import say, say_pairs, say_some
+from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import progress_pairs, recorded_pairs, run_pairs, shorten, value_text
 
-if TYPE_CHECKING:
-    from protodask.selection.results import SearchResult
 
-
-def show_search(search: SearchResult) -> None:
-    """The best trials as a table."""
-    from protodask.pipeline.results.common import MOST_TRIALS
-    from protodask.selection.results import as_text
-
-    say(as_text(search, MOST_TRIALS))
-
-
-def show_search_run(found: Mapping[str, Any]) -> None:
+def told_search_run(found: Mapping[str, Any]) -> Iterator[Piece]:
     """How far a search has come, setting by setting."""
     begun = f"{found['fits_begun']:,} of {found['fits']:,} have recorded evaluations, {found['evaluations']:,} in all"
     final = found["final_fits"]
-    say_pairs(
+    yield Pairs(
         [
             *run_pairs(found),
             ("fits", begun if found["fits"] else "none yet"),
@@ -33,12 +22,12 @@ def show_search_run(found: Mapping[str, Any]) -> None:
         ]
     )
     if isinstance(found["search"], Mapping) and isinstance(found["config"], Mapping):
-        say()
-        say_pairs(_search_settings(found["search"], found["config"]))
+        yield ""
+        yield Pairs(_search_settings(found["search"], found["config"]))
     if found["settings"]:
-        say()
+        yield ""
         begun_first = sorted(found["settings"], key=lambda entry: (-len(entry["losses"]), -entry["evaluations"]))
-        say_some(
+        yield Table(
             ["lambda_v", "lambda_w", "folds begun", "evaluations", "batches", "log-loss"],
             [
                 [
@@ -53,9 +42,9 @@ def show_search_run(found: Mapping[str, Any]) -> None:
             ],
         )
     for number, refit in enumerate(final, start=1):
-        say()
-        say("Final fit" if len(final) == 1 else f"Final fit {number}")
-        say_pairs(progress_pairs(refit))
+        yield ""
+        yield "Final fit" if len(final) == 1 else f"Final fit {number}"
+        yield Pairs(progress_pairs(refit))
 
 
 def _search_settings(search: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
