@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from protodask.cli.computing import Computing
 from protodask.cli.errors import wrong_use
+from protodask.cli.options import COMPUTING
 from protodask.cli.showing.console import Answer
+from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import Pairs
 
 if TYPE_CHECKING:
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 Detach = Annotated[
     Literal["local", "slurm", "kubernetes"] | None,
-    typer.Option(
-        "--detach",
-        metavar="PLATFORM",
-        help="Hand this command over as a job and return: local (a process that outlives the terminal), slurm, "
-        "kubernetes. Options of the platforms are in cluster/README.md.",
-        rich_help_panel="Where to compute",
+    Option(
+        "Hand this command over as a job and return: local (a process that outlives the terminal), slurm, kubernetes. "
+        "Options of the platforms are in cluster/README.md.",
+        "PLATFORM",
+        panel=COMPUTING,
     ),
 ]
 

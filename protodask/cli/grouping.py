@@ -122,6 +122,7 @@ def _framework_words(name: str, said: Option, of_bool: bool) -> Any:
         help=said.help,
         show_default=said.shown or True,
         min=said.least,
+        envvar=f"PROTODASK_{name.upper()}" if said.of_environment else None,
         rich_help_panel=said.panel,
     )
 

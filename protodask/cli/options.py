@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protodask.cli.errors import WrongUseError
+from protodask.pipeline.steps.base import Option
 
 if TYPE_CHECKING:
     from protodask.engine import TlsFiles
@@ -35,6 +36,11 @@ def parse_bytes(text: str) -> int:
 
 COMPUTING = "Where to compute"
 
+
+def _where(help: str, metavar: str | None = None, *, least: int | None = None, of_environment: bool = False) -> Option:
+    return Option(help, metavar, panel=COMPUTING, least=least, of_environment=of_environment)
+
+
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.")]
 MemoryLimit = Annotated[
@@ -47,58 +53,28 @@ MemoryLimit = Annotated[
         rich_help_panel=COMPUTING,
     ),
 ]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads", min=1, help="Threads of this process; by default, one a processor.", rich_help_panel=COMPUTING
-    ),
-]
+Threads = Annotated[int | None, _where("Threads of this process; by default, one a processor.", least=1)]
 Scheduler = Annotated[
     str | None,
-    typer.Option(
-        "--scheduler",
-        metavar="ADDRESS",
-        envvar="PROTODASK_SCHEDULER",
-        help="Compute on the Dask cluster with this scheduler, such as tls://10.0.0.1:8786.",
-        rich_help_panel=COMPUTING,
+    _where(
+        "Compute on the Dask cluster with this scheduler, such as tls://10.0.0.1:8786.", "ADDRESS", of_environment=True
     ),
 ]
-Quiet = Annotated[
-    bool,
-    typer.Option(
-        "--quiet", metavar="", help="Say nothing but the result, warnings and errors.", rich_help_panel=COMPUTING
-    ),
-]
+Quiet = Annotated[bool, _where("Say nothing but the result, warnings and errors.")]
 Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        min=1,
-        help="Compute in so many worker processes of this machine, started for this run.",
-        rich_help_panel=COMPUTING,
-    ),
+    int | None, _where("Compute in so many worker processes of this machine, started for this run.", least=1)
 ]
-
-
-def _tls_file(name: str, text: str) -> typer.models.OptionInfo:
-    variable = f"PROTODASK_{name.removeprefix('--').replace('-', '_').upper()}"
-    option: typer.models.OptionInfo = typer.Option(
-        name, metavar="FILE", envvar=variable, help=text, rich_help_panel=COMPUTING
-    )
-    return option
-
-
-TlsCa = Annotated[str | None, _tls_file("--tls-ca", "CA of a scheduler at a tls:// address; else Dask's own settings.")]
-TlsCert = Annotated[str | None, _tls_file("--tls-cert", "Certificate to show to it.")]
-TlsKey = Annotated[str | None, _tls_file("--tls-key", "Key of that certificate, without a password.")]
+TlsCa = Annotated[
+    str | None,
+    _where("CA of a scheduler at a tls:// address; else Dask's own settings.", "FILE", of_environment=True),
+]
+TlsCert = Annotated[str | None, _where("Certificate to show to it.", "FILE", of_environment=True)]
+TlsKey = Annotated[str | None, _where("Key of that certificate, without a password.", "FILE", of_environment=True)]
 Insecure = Annotated[
     bool,
-    typer.Option(
-        "--insecure",
-        metavar="",
-        envvar="PROTODASK_INSECURE",
-        help="Allow a scheduler of another machine without encryption: all on the network can read and compute there.",
-        rich_help_panel=COMPUTING,
+    _where(
+        "Allow a scheduler of another machine without encryption: all on the network can read and compute there.",
+        of_environment=True,
     ),
 ]
 

@@ -13,6 +13,7 @@ import typer
 
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.showing.console import complain, plain
+from protodask.pipeline.steps.base import Option
 
 if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
@@ -23,50 +24,29 @@ if TYPE_CHECKING:
 UNATTENDED = "For runs that nobody watches"
 
 
+def _who(help: str, metavar: str | None = None) -> Option:
+    return Option(help, metavar, panel=UNATTENDED, of_environment=True)
+
+
 @dataclass(frozen=True)
 class Telling:
     """The options on who is told of a run."""
 
     log: Annotated[
-        Literal["lines", "json"],
-        typer.Option(
-            "--log",
-            envvar="PROTODASK_LOG",
-            help="What standard error gets: lines for people, or a JSON object a line.",
-            rich_help_panel=UNATTENDED,
-        ),
+        Literal["lines", "json"], _who("What standard error gets: lines for people, or a JSON object a line.")
     ] = "lines"
-    log_file: Annotated[
-        str | None,
-        typer.Option(
-            "--log-file",
-            metavar="FILE",
-            envvar="PROTODASK_LOG_FILE",
-            help="Append the log as JSON to this file, too.",
-            rich_help_panel=UNATTENDED,
-        ),
-    ] = None
+    log_file: Annotated[str | None, _who("Append the log as JSON to this file, too.", "FILE")] = None
     notify: Annotated[
         str | None,
-        typer.Option(
-            "--notify",
-            metavar="URL",
-            envvar="PROTODASK_NOTIFY",
-            help="Send a POST here when the run fails and when a gate says no. Others can read a command line, but not "
-            "the environment.",
-            rich_help_panel=UNATTENDED,
+        _who(
+            "Send a POST here when the run fails and when a gate says no. Others can read a command line, but not the "
+            "environment.",
+            "URL",
         ),
     ] = None
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics",
-            metavar="FILE",
-            envvar="PROTODASK_METRICS",
-            help="Write the figures of the run to this file, as OpenMetrics text.",
-            rich_help_panel=UNATTENDED,
-        ),
-    ] = None
+    metrics: Annotated[str | None, _who("Write the figures of the run to this file, as OpenMetrics text.", "FILE")] = (
+        None
+    )
 
 
 TELL_NOBODY = Telling()

@@ -9,7 +9,7 @@ import typer
 from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
 from protodask.cli.showing.console import Answer
-from protodask.pipeline.steps.base import Overwrite
+from protodask.pipeline.steps.base import Option, Overwrite
 
 app = typer.Typer(name="budget", no_args_is_help=True)
 
@@ -23,16 +23,10 @@ def budget() -> None:
 @grouped
 def query(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="What `protodask budget build` wrote.")],
-    size: Annotated[float | None, typer.Option("--size", metavar="N", help="Size of an item.")] = None,
-    budget: Annotated[float | None, typer.Option("--budget", metavar="B", help="What may be spent on it.")] = None,
-    queries: Annotated[
-        str | None,
-        typer.Option("--queries", metavar="FILE", help="CSV or Parquet with the columns size and budget."),
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="FILE", help="Where to write the answers to --queries: .csv or .parquet."),
-    ] = None,
+    size: Annotated[float | None, Option("Size of an item.", "N")] = None,
+    budget: Annotated[float | None, Option("What may be spent on it.", "B")] = None,
+    queries: Annotated[str | None, Option("CSV or Parquet with the columns size and budget.", "FILE")] = None,
+    out: Annotated[str | None, Option("Where to write the answers to --queries: .csv or .parquet.", "FILE")] = None,
     overwrite: Overwrite = False,
 ) -> Answer:
     """Say which features to compute for an item of a size within a budget, and which model is for them."""

@@ -13,7 +13,7 @@ from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import NOTHING_SAID, Connection
 from protodask.cli.showing.console import Answer
-from protodask.pipeline.steps.base import Overwrite
+from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, shorten, size
 
@@ -35,22 +35,19 @@ def cluster() -> None:
 @app.command("certs")
 @grouped
 def certs(
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the certificates and keys.")],
+    out: Annotated[str, Option("Folder for the certificates and keys.", "DIR")],
     host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--host", metavar="NAME", help="Name or address of a machine of scheduler or workers. Repeatable."
-        ),
-    ] = None,
-    days: Annotated[int, typer.Option("--days", metavar="N", help="How long they hold.")] = 365,
+        tuple[str, ...], Option("Name or address of a machine of scheduler or workers. Repeatable.", "NAME")
+    ] = (),
+    days: Annotated[int, Option("How long they hold.", "N")] = 365,
     overwrite: Overwrite = False,
 ) -> Answer:
     """Make a certificate authority with certificates for scheduler, workers and clients."""
     from protodask.security.folder import check_certificates, write_certificates
 
     with wrong_use():
-        check_certificates(out, host or (), days)
-    written = write_certificates(out, host or (), days, overwrite)
+        check_certificates(out, host, days)
+    written = write_certificates(out, host, days, overwrite)
     return Answer(written.describe, _told_certificates(written))
 
 
@@ -90,13 +87,11 @@ def check(
     ],
     connection: Connection = NOTHING_SAID,
     storage: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--storage",
-            metavar="PATH",
-            help="A dataset, file or folder that the workers must reach; a folder is also written to. Repeatable.",
+        tuple[str, ...],
+        Option(
+            "A dataset, file or folder that the workers must reach; a folder is also written to. Repeatable.", "PATH"
         ),
-    ] = None,
+    ] = (),
 ) -> Answer:
     """Report versions that differ, storage out of reach, certificates about to expire, and distances.
 
@@ -105,7 +100,7 @@ def check(
     from protodask.security.checkup import check_cluster
 
     check_connection(address, connection)
-    report = check_cluster(address, connection.tls, connection.insecure, storage or ())
+    report = check_cluster(address, connection.tls, connection.insecure, storage)
     described = {"kind": "cluster", **asdict(report)}
     return Answer(lambda: described, _told_report(report), PROBLEMS_FOUND if report.problems else 0)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Json
 from protodask.cli.showing.console import plain, say, show_json
-from protodask.pipeline.steps.base import Overwrite
+from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
 from protodask.pipeline.telling.wording import MOST_LINES, count, shorten
 
@@ -29,28 +27,20 @@ def explain(
     model: Model,
     data: Rows,
     rows: Annotated[
-        list[int], typer.Option("--row", metavar="I", min=0, help="A row to explain, counted from 0. Repeatable.")
+        tuple[int, ...], Option("A row to explain, counted from 0. Repeatable.", "I", least=0, flag="--row")
     ],
     training: Annotated[
-        str | None,
-        typer.Option(
-            "--training", metavar="DATA", help="The training dataset: shows the prototypes as they were there."
-        ),
+        str | None, Option("The training dataset: shows the prototypes as they were there.", "DATA")
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(
-            "--reference", metavar="HELDOUT", help="Held-out rows to compare the familiarity with: a dataset or tables."
-        ),
+        Option("Held-out rows to compare the familiarity with: a dataset or tables.", "HELDOUT"),
     ] = None,
-    most: Annotated[int, typer.Option("--most", min=0, help="Prototypes to list at most, by impact.")] = 10,
+    most: Annotated[int, Option("Prototypes to list at most, by impact.", least=0)] = 10,
     batches: Batches = None,
     unseen: Unseen = "error",
     drop: Drop = (),
-    out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="FILE", help="Write the explanations to a .csv, .parquet or .xlsx file, too."),
-    ] = None,
+    out: Annotated[str | None, Option("Write the explanations to a .csv, .parquet or .xlsx file, too.", "FILE")] = None,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
@@ -61,7 +51,7 @@ def explain(
     request = ExplainRequest(
         model=model,
         data=data,
-        rows=tuple(rows),
+        rows=rows,
         training=training,
         reference=reference,
         most=most,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
-
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.showing.console import Answer
-from protodask.pipeline.steps.base import Overwrite
+from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Model
 from protodask.pipeline.telling.wording import count, shorten
 
@@ -18,28 +16,14 @@ from protodask.pipeline.telling.wording import count, shorten
 @grouped
 def export(
     model: Model,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", metavar="FILE", help="Where to write: a file that ends in .csv, .parquet, .xlsx or .onnx."
-        ),
-    ],
+    out: Annotated[str, Option("Where to write: a file that ends in .csv, .parquet, .xlsx or .onnx.", "FILE")],
     what: Annotated[
         Literal["prototypes", "weights"] | None,
-        typer.Option(
-            "--table", help="Prototypes or feature weights; by default, prototypes, and in an Excel file both."
-        ),
+        Option("Prototypes or feature weights; by default, prototypes, and in an Excel file both.", flag="--table"),
     ] = None,
-    training: Annotated[
-        str | None,
-        typer.Option("--training", metavar="DATA", help="The training dataset: prototypes as they were there."),
-    ] = None,
-    batches: Annotated[
-        int | None, typer.Option("--batches", help="In an .onnx file, so many batches of the model; by default, all.")
-    ] = None,
-    calibrated: Annotated[
-        bool, typer.Option("--calibrated", help="In an .onnx file, the probabilities of the model's calibration.")
-    ] = False,
+    training: Annotated[str | None, Option("The training dataset: prototypes as they were there.", "DATA")] = None,
+    batches: Annotated[int | None, Option("In an .onnx file, so many batches of the model; by default, all.")] = None,
+    calibrated: Annotated[bool, Option("In an .onnx file, the probabilities of the model's calibration.")] = False,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
 ) -> Answer:

@@ -12,6 +12,7 @@ from protodask.cli.grouping import grouped
 from protodask.cli.options import Json
 from protodask.cli.showing.console import Answer, give, say
 from protodask.cli.showing.description import told_description
+from protodask.pipeline.steps.base import Option
 
 
 @grouped
@@ -24,11 +25,8 @@ def info(
     ],
     watch: Annotated[
         float | None,
-        typer.Option(
-            "--watch",
-            metavar="SECONDS",
-            min=0.1,
-            help="Describe it again after so many seconds, until it has finished or Ctrl-C is pressed.",
+        Option(
+            "Describe it again after so many seconds, until it has finished or Ctrl-C is pressed.", "SECONDS", least=0.1
         ),
     ] = None,
     as_json: Json = False,

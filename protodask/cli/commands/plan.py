@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.showing.console import Answer
+from protodask.pipeline.steps.base import Option
 from protodask.pipeline.steps.fit import Data, Start
 from protodask.pipeline.steps.training import Config, FitSettings
 from protodask.pipeline.telling.result import Pairs, Piece, Table
@@ -41,7 +40,7 @@ def plan(
     training: PlannedFit = DEFAULT_FIT,
     calibrate: Annotated[
         bool,
-        typer.Option("--calibrate/--no-calibrate", help="Measure for a second or two, to say how long it takes."),
+        Option("Measure for a second or two, to say how long it takes.", flag="--calibrate/--no-calibrate"),
     ] = True,
     computing: Computing = COMPUTING_HERE,
 ) -> Answer:

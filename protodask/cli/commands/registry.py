@@ -15,6 +15,7 @@ from protodask.cli.showing.registry import (
     told_registry,
     told_version,
 )
+from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.wording import count, shorten
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ app = typer.Typer(name="registry", no_args_is_help=True)
 
 Place = Annotated[str, typer.Argument(metavar="REG", help="Folder or URL of a registry.")]
 OneVersion = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a version, or an alias.")]
-Why = Annotated[str | None, typer.Option("--why", metavar="TEXT", help="The reason, for the history of moves.")]
+Why = Annotated[str | None, Option("The reason, for the history of moves.", "TEXT")]
 
 
 @app.callback()
@@ -96,7 +97,7 @@ def rollback(place: Place, why: Why = None) -> Answer:
 @grouped
 def prune(
     place: Place,
-    keep: Annotated[int, typer.Option("--keep", metavar="N", min=1, help="How many of the newest versions stay.")],
+    keep: Annotated[int, Option("How many of the newest versions stay.", "N", least=1)],
 ) -> Answer:
     """Remove all versions but the newest N and those that aliases name. Their numbers are not used again."""
     opened = _opened(place)

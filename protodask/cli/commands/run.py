@@ -16,6 +16,7 @@ from protodask.cli.grouping import grouped
 from protodask.cli.options import Debug, Json
 from protodask.cli.run_options import TELL_NOBODY, Telling, Told
 from protodask.cli.showing.console import Answer, give, show_json
+from protodask.pipeline.steps.base import Option
 
 if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
@@ -47,30 +48,24 @@ def _show_reference(asked: bool) -> None:
 def run(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the file. Repeatable.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Say what would be done, why, and what it costs; do nothing.")
-    ] = False,
+        tuple[str, ...], Option("Set a variable of the file. Repeatable.", "NAME=VALUE", flag="--set")
+    ] = (),
+    dry_run: Annotated[bool, Option("Say what would be done, why, and what it costs; do nothing.")] = False,
     graph: Annotated[
         str | None,
-        typer.Option(
-            "--graph",
-            metavar="FILE.svg",
-            help="Draw the steps and what goes from one to another, and do nothing; - prints it as text.",
-        ),
+        Option("Draw the steps and what goes from one to another, and do nothing; - prints it as text.", "FILE.svg"),
     ] = None,
     first: Annotated[
         str | None,
-        typer.Option("--from", metavar="STEP", help="Do this step and all after it anew, and look at none before."),
+        Option("Do this step and all after it anew, and look at none before.", "STEP", flag="--from"),
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", metavar="STEP", help="Look at the steps up to this one, and at none after it.")
+        str | None, Option("Look at the steps up to this one, and at none after it.", "STEP", flag="--to")
     ] = None,
-    only: Annotated[str | None, typer.Option("--only", metavar="STEP", help="Look at this step alone.")] = None,
+    only: Annotated[str | None, Option("Look at this step alone.", "STEP")] = None,
     overlap: Annotated[
         Literal["refuse", "wait", "leave"] | None,
-        typer.Option("--overlap", help="What to do while another run of the file is under way."),
+        Option("What to do while another run of the file is under way."),
     ] = None,
     schema: Annotated[
         bool,
@@ -110,9 +105,9 @@ def run(
         from protodask.pipeline.state.runner import WHOLE
 
         if not only_looks:
-            told.tell(telling, settings or ())
+            told.tell(telling, settings)
         with wrong_use():
-            definition = read_pipeline(pipeline, parse_settings(settings or ()))
+            definition = read_pipeline(pipeline, parse_settings(settings))
             if overlap is not None:
                 definition = replace(definition, overlap=overlap)
             part = _part(definition, first, last, only)

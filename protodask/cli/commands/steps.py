@@ -6,14 +6,13 @@ import inspect
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
 from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import ANSWER_IS_NO
 from protodask.cli.grouping import Command, grouped
 from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps import AppendStep, IngestStep, Step
+from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import FilesFailedError, Piece, Result
 
 
@@ -36,9 +35,7 @@ def _here(step: Any) -> Answer:
 @grouped
 def ingest(
     step: IngestStep,
-    append: Annotated[
-        bool, typer.Option("--append", metavar="", help="Add the rows to the dataset at the output path.")
-    ] = False,
+    append: Annotated[bool, Option("Add the rows to the dataset at the output path.")] = False,
     computing: Computing = COMPUTING_HERE,
 ) -> Answer:
     """Make a dataset from tables or arrays, or add their rows to one."""

@@ -66,6 +66,8 @@ class Option:
     """The option, where it is not called like the field."""
     in_files: str | None = None
     """The help for those who write a file, where it is another one."""
+    of_environment: bool = False
+    """Whether the environment may say it, by the variable `PROTODASK_` with its name."""
     read: Callable[[Sequence[str]], Any] | None = None
     """What makes the value of the words of an option that can be repeated, where it is more than these."""
 
