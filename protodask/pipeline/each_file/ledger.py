@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_type_hints
 
 from protodask.data.places.bounded import open_inside, open_to_append
 from protodask.data.places.local_files import delete, flush, flush_handle
@@ -172,14 +172,7 @@ def _parse(line: bytes) -> Entry | None:
     return kind(**record)
 
 
-_TYPES: Mapping[type, Mapping[str, type]] = {
-    Scored: {
-        **dict.fromkeys(("file", "digest", "part", "run", "model", "time", "version"), str),
-        **dict.fromkeys(("size", "rows", "batches", "marked"), int),
-        "calibrated": bool,
-    },
-    Repeated: dict.fromkeys(("file", "digest", "repeats", "time"), str),
-}
+_TYPES: Mapping[type, Mapping[str, type]] = {kind: get_type_hints(kind) for kind in (Scored, Repeated)}
 
 
 def leftovers(folder: str, ledger: Ledger) -> tuple[list[Scored], list[str]]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from protodask.data.places.locations import is_url, locate
 from protodask.data.tables.source_files import (
@@ -17,6 +20,12 @@ from protodask.errors import StorageError
 from protodask.pipeline.each_file.ledger import Ledger, leftovers, read_ledger
 from protodask.pipeline.steps import PredictStep
 from protodask.pipeline.steps.base import StepNews
+from protodask.pipeline.telling.wording import count
+
+Fate = Literal["waiting", "new", "twice", "repeated"]
+"""Of a file: it changed a moment ago; its content is in no part yet; nor is it, but another file has it, too; it is in
+one, by the name of another file.
+"""
 
 
 def news_of_predict(step: PredictStep) -> StepNews:
@@ -31,25 +40,24 @@ def news_of_predict(step: PredictStep) -> StepNews:
     unfinished = len(leftovers(folder, ledger)[0]) if os.path.isdir(folder) else 0
     cache = DigestCache(cache_beside(folder))
     unusable: list[Unusable] = []
-    new, repeated, waiting = _count(files_of(step.data, step.settle, unusable), ledger, cache)
-    new += len(unusable)  # not scored, and to be told of by every run
+    fates = Counter(
+        "new" if isinstance(fate, StorageError) else fate
+        for _, _, fate in look_through(files_of(step.data, step.settle, unusable), ledger, cache)
+    )
     cache.save()
     found = (
-        (new, "new file"),
-        (repeated, "repeated file"),
-        (unfinished, "part of an interrupted run"),
+        (fates["new"] + len(unusable), "new file", "new files"),  # the latter not scored, and told of by every run
+        (fates["twice"] + fates["repeated"], "repeated file", "repeated files"),
+        (unfinished, "part of an interrupted run", "parts of an interrupted run"),
     )
-    said = [f"{count:,} {_plural(what, count)}" for count, what in found if count]
-    return StepNews(", ".join(said) or None, waiting)
+    said = [count(number, one, many) for number, one, many in found if number]
+    return StepNews(", ".join(said) or None, fates["waiting"])
 
 
-def _plural(what: str, count: int) -> str:
-    first, *rest = what.split(" of ", 1)
-    return " of ".join([first if count == 1 else f"{first}s", *rest])
-
-
-def _count(files: tuple[SourceFile, ...], ledger: Ledger, cache: DigestCache) -> tuple[int, int, int]:
-    new = repeated = waiting = 0
+def look_through(
+    files: Iterable[SourceFile], ledger: Ledger, cache: DigestCache
+) -> Iterator[tuple[SourceFile, str, Fate | StorageError]]:
+    """The files that there is something to do about, with the digest of their content, or why there is none."""
     found: set[str] = set()
     for file in files:
         try:
@@ -57,17 +65,15 @@ def _count(files: tuple[SourceFile, ...], ledger: Ledger, cache: DigestCache) ->
         except StorageError as error:
             if is_out_of_reach(file, error):
                 raise
-            new += 1
+            yield file, "", error
             continue
         if digest is None:
-            waiting += 1
+            yield file, "", "waiting"
             continue
-        match ledger.repeats(file.name, digest):
-            case None if digest in found:
-                repeated += 1
-            case None:
-                found.add(digest)
-                new += 1
-            case True:
-                repeated += 1
-    return new, repeated, waiting
+        repeats = ledger.repeats(file.name, digest)
+        if repeats is None:
+            fate: Fate = "twice" if digest in found else "new"
+            found.add(digest)
+            yield file, digest, fate
+        elif repeats:
+            yield file, digest, "repeated"

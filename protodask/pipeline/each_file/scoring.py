@@ -23,7 +23,6 @@ from protodask.data.tables.source_files import (
     Unusable,
     cache_beside,
     files_of,
-    is_out_of_reach,
 )
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
@@ -36,6 +35,7 @@ from protodask.pipeline.each_file.ledger import (
     publish,
     recover,
 )
+from protodask.pipeline.each_file.news import look_through
 from protodask.pipeline.each_file.parts import (
     SOURCE,
     Changed,
@@ -144,7 +144,6 @@ class FilesScored(Result):
         return tuple(said)
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         return {
             "kind": "scored files",
             "path": mask(self.path),
@@ -225,18 +224,14 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
         named = [f"{one.file} ({one.seen.rstrip('.')})" for one in result.failed]
         failed = FilesFailedError(
             "files-failed",
-            f"{_files(len(result.failed))} cannot be scored: {some(named)}.",
+            f"{count(len(result.failed), 'file')} cannot be scored: {some(named)}.",
             f"{result.failed[0].remedy if len(result.failed) == 1 else 'Mend them.'} Or take away what is no such "
-            f"table: every run tries it again. Of the others {_files(len(result.scored))} with {result.rows:,} rows "
-            "were scored now.",
+            f"table: every run tries it again. Of the others {count(len(result.scored), 'file')} with {result.rows:,} "
+            "rows were scored now.",
         )
         failed.result = result
         raise failed
     return result
-
-
-def _files(number: int) -> str:
-    return f"{number:,} file" if number == 1 else f"{number:,} files"
 
 
 @dataclass
@@ -282,28 +277,21 @@ class _Run:
         self.failed += [_unusable(one.name, one.error) for one in unusable]
         self._refuse_parts(files)
         cache = DigestCache(cache_beside(self.where))
-        found: set[str] = set()
         noted: list[Repeated] = []
+        # Small ones first, then the largest last: one that takes more memory than there is may end the process.
+        files_in_order = sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size)
         try:
-            # Small ones first, then the largest last: one that takes more memory than there is may end the process.
-            for file in sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size):
-                try:
-                    digest = cache.digest_of(file, self.ledger.scored) if file.settled else None
-                except StorageError as error:
-                    if is_out_of_reach(file, error):
-                        raise
-                    self.failed.append(_unusable(file.name, error))
-                    continue
-                if digest is None:
-                    self.waiting.append(file.name)
-                    continue
-                match self.ledger.repeats(file.name, digest):
-                    case None if digest in found:
+            for file, digest, fate in look_through(files_in_order, self.ledger, cache):
+                match fate:
+                    case StorageError():
+                        self.failed.append(_unusable(file.name, fate))
+                    case "waiting":
+                        self.waiting.append(file.name)
+                    case "twice":
                         self.twice.append(NewFile(file, digest))
-                    case None:
-                        found.add(digest)
+                    case "new":
                         yield NewFile(file, digest)
-                    case True:
+                    case "repeated":
                         noted.append(self._repetition(file.name, digest))
         finally:
             cache.save()

@@ -15,7 +15,6 @@ from protodask.data.places.bounded import file_status
 from protodask.data.places.storage import storage_errors
 from protodask.pipeline.results.budget import describe_index
 from protodask.places import mask
-from protodask.prototypes.runs import HISTORY_FILE
 
 
 def describe_budget(path: str) -> dict[str, Any]:
@@ -29,11 +28,6 @@ def describe_budget(path: str) -> dict[str, Any]:
         **describe_index(found.index, found.columns),
         "models": len(found.models),
     }
-
-
-def is_budget_run(record: Mapping[str, Any]) -> bool:
-    """Whether a run directory with these settings (what `read_run` gives) is that of a budget."""
-    return isinstance(record.get("budget"), dict)
 
 
 def describe_budget_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,12 +45,6 @@ def describe_budget_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
             else None
         )
     return {
-        "kind": "budget run",
-        "path": mask(path),
-        "finished": os.path.exists(os.path.join(path, HISTORY_FILE)),
-        "dataset": record.get("dataset"),
-        "config": record.get("config"),
-        "environment": record.get("environment"),
         "folds": budget.get("folds"),
         "features": [
             {"name": str(one[0]), "columns": list(map(str, one[1]))}

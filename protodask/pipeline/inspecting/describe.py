@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,20 @@ from protodask.data.places.storage import DATASET, is_url, locate, read_attribut
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.each_file.ledger import SCORED_FILES, describe_ledger, read_ledger
-from protodask.pipeline.inspecting.budget import describe_budget, describe_budget_run, is_budget_run
+from protodask.pipeline.inspecting.budget import describe_budget, describe_budget_run
 from protodask.pipeline.inspecting.robust import (
     describe_robust_predictions,
     describe_robust_run,
     describe_terms,
-    is_robust_run,
 )
-from protodask.pipeline.inspecting.searches import describe_search_run, is_search
+from protodask.pipeline.inspecting.searches import describe_search_run
 from protodask.pipeline.results.robust import describe_robust_model
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
 from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
-from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
+from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, read_history, read_run
 from protodask.prototypes.splines import SplineCalibration
 from protodask.robust.kept_terms import TERMS
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model
@@ -52,25 +51,8 @@ def _describe(path: str) -> dict[str, Any]:
         if os.path.lexists(os.path.join(where, SETTINGS_FILE)):
             return describe_run(where)
     record = read_marker(where) or read_attributes(where)
-    match record.get("format") if isinstance(record, dict) else None:
-        case str(name) if name == DATASET.format:
-            return Dataset.open(where).describe()
-        case str(name) if name == MODEL.format:
-            return describe_model(load_model(where), where)
-        case str(name) if name == PREDICTIONS.format and isinstance(record, dict):
-            return _describe_predictions(record, where)
-        case str(name) if name == SCORED_FILES.format:
-            return _describe_scored(where)
-        case str(name) if name == DECISIONS.format and isinstance(record, dict):
-            return describe_decisions(record, where)
-        case str(name) if name == BUDGET.format:
-            return describe_budget(where)
-        case str(name) if name == ROBUST_MODEL.format:
-            return describe_robust_model(load_robust_model(where), where)
-        case str(name) if name == ROBUST_PREDICTIONS.format and isinstance(record, dict):
-            return describe_robust_predictions(record, where)
-        case str(name) if name == TERMS.format and isinstance(record, dict):
-            return describe_terms(record, where)
+    if isinstance(record, dict) and (describe := BY_FORMAT.get(str(record.get("format")))) is not None:
+        return describe(record, where)
     if read_state(where) is not None:
         raise FormatError("wrong-kind", f"{path} is a registry of models.", "Use `protodask registry list`.")
     raise FormatError(
@@ -141,28 +123,29 @@ def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str,
 def describe_run(path: str) -> dict[str, Any]:
     """What a run directory records: settings, data, how far the run has come, and the batches if it has ended."""
     record = read_run(path)
-    if is_search(record):
-        return describe_search_run(path, record)
-    if is_budget_run(record):
-        return describe_budget_run(path, record)
-    if is_robust_run(record):
-        return describe_robust_run(path, record)
-    progress = read_progress(path)
-    history = read_history(path, record)
+    of_all = {
+        "path": mask(path),
+        "finished": os.path.exists(os.path.join(path, HISTORY_FILE)),
+        "dataset": record.get("dataset"),
+        "config": record.get("config"),
+        "environment": record.get("environment"),
+    }
+    if isinstance(record.get("search"), dict):
+        return {"kind": "search", **of_all, **describe_search_run(path, record)}
+    if isinstance(record.get("budget"), dict):
+        return {"kind": "budget run", **of_all, **describe_budget_run(path, record)}
+    if record.get("kind") == "robust":
+        return {"kind": "robust run", **of_all, **describe_robust_run(path, record)}
     driver_log = os.path.join(path, DRIVER_LOG)
     logs = sorted(name for name in os.listdir(path) if name.startswith("batch-") and name.endswith(".log"))
     return {
         "kind": "run",
-        "path": mask(path),
-        "finished": history is not None,
-        "dataset": record.get("dataset"),
+        **of_all,
         "start": record.get("start"),
-        "config": record.get("config"),
-        "environment": record.get("environment"),
-        "progress": progress.describe(),
+        "progress": read_progress(path).describe(),
         "driver_log": driver_log if os.path.exists(driver_log) else None,
         "logs": [{"name": name, "bytes": file_status(path, name).st_size} for name in logs],
-        "batches": history or [],
+        "batches": read_history(path, record) or [],
     }
 
 
@@ -191,3 +174,17 @@ def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
         "kept": list(fields.texts(KEPT_COLUMNS)) if KEPT_COLUMNS in record else [],
         "model": fields.text("model"),
     }
+
+
+BY_FORMAT: Mapping[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
+    DATASET.format: lambda record, where: Dataset.open(where).describe(),
+    MODEL.format: lambda record, where: describe_model(load_model(where), where),
+    PREDICTIONS.format: _describe_predictions,
+    SCORED_FILES.format: lambda record, where: _describe_scored(where),
+    DECISIONS.format: describe_decisions,
+    BUDGET.format: lambda record, where: describe_budget(where),
+    ROBUST_MODEL.format: lambda record, where: describe_robust_model(load_robust_model(where), where),
+    ROBUST_PREDICTIONS.format: describe_robust_predictions,
+    TERMS.format: describe_terms,
+}
+"""What describes a place, by the format that its marker or its attributes name, from these."""

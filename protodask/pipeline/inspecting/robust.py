@@ -51,14 +51,8 @@ def describe_terms(record: dict[str, Any], path: str) -> dict[str, Any]:
     }
 
 
-def is_robust_run(record: Mapping[str, Any]) -> bool:
-    """Whether a run directory with these settings (what `read_run` gives) is that of a robust fit."""
-    return record.get("kind") == "robust"
-
-
 def describe_robust_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """How far a robust fit has come, from its run directory alone."""
-    history = read_history(path, record)
     directory = RunDirectory.existing(path)
     with storage_errors(path, "reading"):
         names = {int(name[1]): name[0] for name in map(PASSES.fullmatch, os.listdir(path)) if name}
@@ -68,15 +62,9 @@ def describe_robust_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
         }
         recorded = [file_status(path, names[plane]).st_mtime for plane, passes in done.items() if passes]
     return {
-        "kind": "robust run",
-        "path": mask(path),
-        "finished": history is not None,
-        "dataset": record.get("dataset"),
-        "config": record.get("config"),
-        "environment": record.get("environment"),
         "passes": [{"plane": plane, "passes": passes} for plane, passes in done.items()],
         "last_recorded": (
             datetime.fromtimestamp(max(recorded), UTC).isoformat(timespec="seconds") if recorded else None
         ),
-        "planes": history or [],
+        "planes": read_history(path, record) or [],
     }

@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from protodask.data.places.storage import storage_errors
-from protodask.places import mask
 from protodask.prototypes.run_arrays import read_arrays
 from protodask.prototypes.run_progress import DRIVER_LOG, RunProgress, read_progress
-from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, RunDirectory, read_run
+from protodask.prototypes.runs import SETTINGS_FILE, RunDirectory, read_run
 from protodask.selection.search import LOSS
 from protodask.selection.tuning import FITS, REFIT
 
@@ -35,26 +34,15 @@ class FoldProgress:
     """When the last evaluation was written down, in UTC."""
 
 
-def is_search(record: Mapping[str, Any]) -> bool:
-    """Whether a run directory with these settings (what `read_run` gives) is that of a search."""
-    return isinstance(record.get("search"), dict)
-
-
 def describe_search_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run directory of a search records: settings, data, and how far each setting and the final fit are."""
+    """What the run directory of a search records besides: how far each setting and the final fit are."""
     fits = list(_read_fits(os.path.join(path, FITS)))
     final = _read_final(os.path.join(path, REFIT))
     times = [fit.recorded for fit in fits if fit.recorded is not None]
     times += [stage.recorded for run in final for stage in run.stages]
     driver_log = os.path.join(path, DRIVER_LOG)
     return {
-        "kind": "search",
-        "path": mask(path),
-        "finished": os.path.exists(os.path.join(path, HISTORY_FILE)),
-        "dataset": record.get("dataset"),
-        "config": record.get("config"),
         "search": record.get("search"),
-        "environment": record.get("environment"),
         "fits": len(fits),
         "fits_begun": sum(fit.evaluations > 0 for fit in fits),
         "evaluations": sum(fit.evaluations for fit in fits),

@@ -62,7 +62,6 @@ class BudgetBuilt(Result):
         yield from self.told_notes()
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         index = self.budget.index
         return {
             "kind": "budget",

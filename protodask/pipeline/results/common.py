@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from protodask.data import Dataset, Label
 from protodask.data.format.segments import Segment
@@ -53,7 +53,6 @@ class DatasetWritten(Result):
         return self.dataset.notes
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         found = self.dataset.describe()
         if self.taken is not None:
             found["new_sources"] = len(self.taken)
@@ -81,24 +80,19 @@ class DatasetWritten(Result):
 class DatasetSplit(Result):
     """The two parts of a dataset lie at their paths."""
 
-    training: Dataset
-    held_out: Dataset
+    kind = "split"
 
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        return {
-            "kind": "split",
-            "path": mask(self.training.path),
-            "held_out": mask(self.held_out.path),
-            "rows": self.training.n_rows,
-            "held_out_rows": self.held_out.n_rows,
-            "by": "group" if self.training.has_group else "row",
-        }
+    path: str
+    """Of the rows to train on."""
+    held_out: str
+    rows: int
+    held_out_rows: int
+    by: Literal["group", "row"]
 
     def summary(self) -> str:
         return (
-            f"{shorten(self.training.path)} has {self.training.n_rows:,} rows to train on, "
-            f"{shorten(self.held_out.path)} the {self.held_out.n_rows:,} held out."
+            f"{shorten(self.path)} has {self.rows:,} rows to train on, "
+            f"{shorten(self.held_out)} the {self.held_out_rows:,} held out."
         )
 
 
@@ -107,10 +101,11 @@ class DrawnPart:
     """The rows of a class, or of a value of a column."""
 
     label: Label | float
-    rows: int
+    source_rows: int
     rate: float
     """Probability of keeping a row."""
-    kept: int
+    rows: int
+    """Those that were kept."""
     weight: float
     """Rows that those that were kept stand for: `sum 1 / l`, times their weights if they have any."""
 
@@ -130,23 +125,13 @@ class DatasetSubsampled(Result):
         return float(self.dataset.summary.weight)
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         by_class = self.by is None
         return {
             **self.dataset.describe(),
             "kind": "subsample",
             "effective_rows": self.effective,
             **({} if by_class else {"by": self.by}),
-            "classes" if by_class else "values": [
-                {
-                    "label": part.label,
-                    "source_rows": part.rows,
-                    "rate": part.rate,
-                    "rows": part.kept,
-                    "weight": part.weight,
-                }
-                for part in self.parts
-            ],
+            "classes" if by_class else "values": list(map(asdict, self.parts)),
         }
 
     def summary(self) -> str:
@@ -157,7 +142,7 @@ class DatasetSubsampled(Result):
         yield self.summary()
         yield ""
         rows = [
-            [str(part.label), f"{part.rows:,}", f"{part.rate:.4g}", f"{part.kept:,}", number(part.weight)]
+            [str(part.label), f"{part.source_rows:,}", f"{part.rate:.4g}", f"{part.rows:,}", number(part.weight)]
             for part in self.parts
         ]
         yield Table([self.by or "class", "rows", "rate", "kept", "stand for"], rows)
@@ -173,7 +158,6 @@ class ModelFitted(Result):
     """A record for each batch that was added."""
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         return {
             "kind": "fit",
             "path": mask(self.path),
@@ -229,7 +213,6 @@ class ModelTuned(Result):
         return self.search.trials[self.search.selected]
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         chosen = self.chosen
         return {
             **self._fitted.describe(),
@@ -288,7 +271,6 @@ class ModelCalibrated(Result):
     """Why its calibrated probabilities may not be what they seem."""
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         return {
             "kind": "calibrate",
             "path": mask(self.path),
@@ -312,7 +294,6 @@ class ModelPruned(Result):
     pruned: Pruned
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         model, stages = self.pruned.model, self.pruned.stages
         return {
             "kind": "prune",
@@ -321,7 +302,7 @@ class ModelPruned(Result):
             "features": len(model.active_features),
             "log_loss": stages[-1].log_loss,
             "log_loss_before": stages[0].log_loss,
-            "stages": [{"prototypes": stage.prototypes, "log_loss": stage.log_loss} for stage in stages],
+            "stages": list(map(asdict, stages)),
         }
 
     def summary(self) -> str:
@@ -337,23 +318,14 @@ class ModelPruned(Result):
 class PredictionsWritten(Result):
     """Predictions for `rows` rows lie at `path`."""
 
+    kind = "predictions"
+
     path: str
     rows: int
-    n_batches: int
+    batches: int
     calibrated: bool = False
     marked: int = 0
     """Rows among them that could not be scored."""
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        return {
-            "kind": "predictions",
-            "path": mask(self.path),
-            "rows": self.rows,
-            "batches": self.n_batches,
-            "calibrated": self.calibrated,
-            "marked": self.marked,
-        }
 
     def summary(self) -> str:
         kind = "calibrated predictions" if self.calibrated else "predictions"
@@ -371,7 +343,6 @@ class ModelEvaluated(Result):
     path: str | None
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         return {"kind": "scores", "model": mask(self.model), "data": mask(self.data), **self.scores.describe()}
 
     def summary(self) -> str:
@@ -422,7 +393,6 @@ class DecisionsWritten(Result):
     found: Compared
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         found = self.found
         described = {
             "kind": "decisions",
@@ -489,12 +459,8 @@ class PolicyEvaluated(Result):
             "kind": "policy value",
             "model": None if self.model is None else mask(self.model),
             "data": mask(self.data),
-            "estimator": self.question.estimator,
-            "dropped_zeros": self.question.dropped_zeros,
-            "confidence": self.question.confidence,
-            "value": self.estimate.interval.value,
-            "low": self.estimate.interval.low,
-            "high": self.estimate.interval.high,
+            **asdict(self.question),
+            **asdict(self.estimate.interval),
             "rows": self.estimate.rows,
             "matched": self.estimate.matched,
             "records": self.estimate.records,
@@ -548,7 +514,6 @@ class ReportWritten(Result):
     """Features that drifted strongly; None if no drift was measured."""
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         return {
             "kind": "report",
             "path": mask(self.path),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from protodask.evaluation.paired import Comparison
-from protodask.pipeline.telling.result import Piece, Result, Table
+from protodask.pipeline.telling.result import Piece, Result, Table, plain
 from protodask.pipeline.telling.wording import shorten, value_text
 from protodask.pipeline.work.limits import GateFigure
 from protodask.places import mask
@@ -28,15 +28,9 @@ class Challenge:
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        return {
-            "model": mask(self.model),
-            "champion": mask(self.champion),
-            "data": mask(self.data),
-            "metric": self.metric,
-            "margin": self.margin,
-            "confidence": self.confidence,
-            **({} if self.comparison is None else self.comparison.describe()),
-        }
+        described: dict[str, Any] = plain(replace(self, comparison=None))
+        del described["comparison"]
+        return described | ({} if self.comparison is None else self.comparison.describe())
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,6 @@ class GateAnswered(Result):
         return "The gate says no, which is accepted." if self.accepted else "The gate says no."
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         return {
             "kind": "gate",
             "passed": self.passed,

@@ -90,7 +90,7 @@ class RowsMonitored(Result):
 
     def describe(self) -> dict[str, Any]:
         """The figures as plain values; one that could not be measured is null."""
-        profile, changes = self.profile, self.changes
+        profile = self.profile
         return {
             "kind": "monitor",
             "model": mask(self.model),
@@ -99,8 +99,7 @@ class RowsMonitored(Result):
             "rows": profile.rows,
             "weight": profile.weight,
             "effective_rows": profile.effective_rows,
-            "significance": None if changes is None else changes.significance,
-            "noticeable": None if changes is None else changes.noticeable,
+            **_of(self.changes, "significance", "noticeable"),
             "drift": self._drift(),
             "labels": self._labels(),
             "predictions": self._predictions(),
@@ -151,9 +150,7 @@ class RowsMonitored(Result):
         else:
             shares = []
         return {
-            "shift": None if found is None else found.shift,
-            "index": None if found is None else found.index,
-            "p_value": None if found is None else found.p_value,
+            **_of(found, "shift", "index", "p_value"),
             "unknown": unknown,
             "classes": shares,
         }
@@ -169,21 +166,14 @@ class RowsMonitored(Result):
         if found is not None:
             shares = [{**entry, "before": before} for entry, before in zip(shares, found.before, strict=True)]
         return {
-            "shift": None if found is None else found.shift,
-            "index": None if found is None else found.index,
-            "p_value": None if found is None else found.p_value,
+            **_of(found, "shift", "index", "p_value"),
             "classes": shares,
         }
 
     def _familiarity(self) -> dict[str, Any]:
         found = None if self.changes is None else self.changes.familiarity
         return {
-            "rare": None if found is None else found.rare,
-            "shift": None if found is None else found.shift,
-            "index": None if found is None else found.index,
-            "p_value": None if found is None else found.p_value,
-            "below_1_percent": None if found is None else found.below_1_percent,
-            "below_5_percent": None if found is None else found.below_5_percent,
+            **_of(found, "rare", "shift", "index", "p_value", "below_1_percent", "below_5_percent"),
             **self.profile.quantiles,
             "before": None if self.before is None else dict(self.before.quantiles),
         }
@@ -213,11 +203,13 @@ class RowsMonitored(Result):
         return {
             "value": self.profile.log_loss,
             "before": None if self.before is None else self.before.log_loss,
-            "increase": None if found is None else found.loss_increase,
-            "difference": None if found is None else found.loss_difference,
-            "standard_error": None if found is None else found.loss_standard_error,
-            "p_value": None if found is None else found.loss_p_value,
+            **_of(found, "increase", "difference", "standard_error", "p_value", prefix="loss_"),
         }
+
+
+def _of(found: object, *names: str, prefix: str = "") -> dict[str, Any]:
+    """Fields of what was compared, by name; null where it was not."""
+    return {name: None if found is None else getattr(found, f"{prefix}{name}") for name in names}
 
 
 def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:

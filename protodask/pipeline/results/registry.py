@@ -31,7 +31,6 @@ class ModelPublished(Result):
         return line
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         found = self.published
         return {
             **found.version.describe(),

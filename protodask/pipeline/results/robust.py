@@ -45,7 +45,6 @@ class RobustFitted(Result):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         return {
             "kind": "robust fit",
             "path": mask(self.path),
@@ -63,6 +62,8 @@ class RobustFitted(Result):
 class RobustPredicted(Result):
     """Robust predictions for `rows` rows lie at `path`."""
 
+    kind = "robust predictions"
+
     path: str
     rows: int
     formulation: str
@@ -70,15 +71,6 @@ class RobustPredicted(Result):
 
     def summary(self) -> str:
         return f"The robust predictions {shorten(self.path)} have {self.rows:,} rows, certified by {self.formulation}."
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        return {
-            "kind": "robust predictions",
-            "path": mask(self.path),
-            "rows": self.rows,
-            "formulation": self.formulation,
-        }
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,6 @@ class RobustEvaluated(Result):
         return self.summary()
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
         return {
             "kind": "robust scores",
             "model": mask(self.model),

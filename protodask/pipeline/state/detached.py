@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import yaml
@@ -59,16 +59,9 @@ class Job:
     stop: str
     """A command that ends the job."""
 
-    def describe(self) -> dict[str, str]:
+    def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        return {
-            "kind": "job",
-            "platform": self.platform,
-            "name": self.name,
-            "output": self.output,
-            "progress": self.progress,
-            "stop": self.stop,
-        }
+        return {"kind": "job", **asdict(self)}
 
 
 def without_detach(arguments: Sequence[str]) -> tuple[str, ...]:

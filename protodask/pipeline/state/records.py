@@ -28,7 +28,7 @@ from protodask.data.places.locations import storage_errors
 from protodask.data.places.locks import CAN_LOCK, lock_handle
 from protodask.data.places.whole_files import replace_file
 from protodask.errors import StorageError
-from protodask.places import mask
+from protodask.pipeline.telling.result import plain
 
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
@@ -165,7 +165,7 @@ class State:
         # What another version of this package noted is as good as nothing.
         if not isinstance(values, dict) or values.get("format") != RECORD_VERSION:
             return None
-        found: dict[str, Any] = masked(values)
+        found: dict[str, Any] = plain(values)
         if found != values:  # earlier versions noted secrets, too
             with suppress(StorageError):
                 self._write(name, found)
@@ -174,7 +174,7 @@ class State:
     def _write(self, name: str, values: Mapping[str, Any]) -> None:
         from protodask.pipeline.telling.json_file import to_json
 
-        replace_file(self._path(name), to_json({"format": RECORD_VERSION, **masked(values)}) + "\n")
+        replace_file(self._path(name), to_json({"format": RECORD_VERSION, **plain(values)}) + "\n")
 
     @contextmanager
     def sole_run(self, wait: bool, waiting: Any = None) -> Iterator[bool]:
@@ -213,19 +213,6 @@ class State:
         except (OSError, ValueError):
             process = since = ""
         return f"process {process}, since {since}" if process and since else "another process"
-
-
-def masked(value: Any) -> Any:
-    """Plain values as they may be noted: places, also those that are keys, without the secrets of their URLs."""
-    match value:
-        case str():
-            return mask(value)
-        case Mapping():
-            return {masked(key): masked(item) for key, item in value.items()}
-        case list() | tuple():
-            return [masked(item) for item in value]
-        case _:
-            return value
 
 
 def _is_sound(record: StepRecord) -> bool:

@@ -19,9 +19,10 @@ from protodask._version import __version__
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import holds, inputs, outputs, settings_that_do_not_count
 from protodask.pipeline.state.identities import identity
-from protodask.pipeline.state.records import Begun, State, StepRecord, masked, record_name
+from protodask.pipeline.state.records import Begun, State, StepRecord, record_name
 from protodask.pipeline.steps import Step
 from protodask.pipeline.telling.events import StepIdentity
+from protodask.pipeline.telling.result import plain
 from protodask.places import mask
 
 OVERWRITE = "overwrite"
@@ -175,7 +176,7 @@ def _what_changed(record: StepRecord, settings: Mapping[str, Any], found: Mappin
     for place, now in found.items():
         if record.inputs.get(mask(place)) != now:
             return f"{mask(place)} is gone" if now is None else f"{mask(place)} has changed"
-    shown = masked(settings)
+    shown = plain(settings)
     changed = sorted(name for name in {*shown, *record.settings} if shown.get(name) != record.settings.get(name))
     if changed:
         return f"its setting {changed[0].replace('_', '-')} has changed"

@@ -41,7 +41,7 @@ class SplitStep(Step):
         from protodask.evaluation.splitting import split
         from protodask.pipeline.results.common import DatasetSplit
 
-        parts = split(
+        training, held_out = split(
             Dataset.open(self.data),
             self.out,
             self.held_out,
@@ -50,7 +50,8 @@ class SplitStep(Step):
             engine=engine,
             overwrite=self.overwrite,
         )
-        return DatasetSplit(*parts)
+        rows, by_group = (training.n_rows, held_out.n_rows), training.has_group
+        return DatasetSplit(training.path, held_out.path, *rows, by="group" if by_group else "row")
 
     def subject(self) -> str:
         return f"{mask(self.data)} into {mask(self.out)}"

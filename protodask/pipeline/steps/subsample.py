@@ -90,7 +90,7 @@ class SubsampleStep(Step):
         by_class, found = draw.strata.column is None, draw.counted
         figures = (values.tolist() for values in (found.rows, draw.rates, found.kept, found.weight))
         parts = [DrawnPart(*part) for part in zip(draw.strata.shown, *figures, strict=True)]
-        shown = tuple(part for part in parts if part.rows or by_class)
+        shown = tuple(part for part in parts if part.source_rows or by_class)
         return DatasetSubsampled(dataset, None if by_class else draw.strata.name, shown)
 
     def subject(self) -> str:

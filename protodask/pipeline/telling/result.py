@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar
 
 from protodask.errors import InputError
+from protodask.places import mask
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,21 @@ Piece = str | Pairs | Table
 """A part of what a person is told: a line, or more."""
 
 
+def plain(value: Any) -> Any:
+    """Plain values: records by their fields, places, also those that are keys, without the secrets of their URLs."""
+    match value:
+        case str():
+            return mask(value)
+        case Mapping():
+            return {plain(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case _ if is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value
+
+
 def refuse_hidden(kind: type, base: type) -> None:
     """Refuse a field without a default that is called like a method: it would have that for its default."""
     for name in vars(kind).get("__annotations__", {}):
@@ -47,9 +63,12 @@ class Result(ABC):
         super().__init_subclass__(**others)
         refuse_hidden(cls, Result)
 
-    @abstractmethod
+    kind: ClassVar[str]
+    """What it is called in files."""
+
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
+        """Plain values, for files: its kind and its fields, where a result says no more."""
+        return {"kind": self.kind, **plain(self)}
 
     @abstractmethod
     def summary(self) -> str:

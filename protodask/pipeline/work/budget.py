@@ -20,14 +20,14 @@ from protodask.budget.index_building import SearchSettings, check_greedy, search
 from protodask.budget.index_file import local_place
 from protodask.budget.polynomials import evaluate
 from protodask.data import Dataset
-from protodask.data.places.storage import check_file_free, check_free, check_outside, locate, replace_file, sweep
+from protodask.data.places.storage import check_outside, locate
 from protodask.engine import Engine
-from protodask.errors import InputError, OutputExistsError
+from protodask.errors import InputError
 from protodask.pipeline.results.budget import BudgetBuilt, shown_sizes
 from protodask.pipeline.steps import BudgetStep
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, Listener
 from protodask.pipeline.work.budget_costs import read_costs
-from protodask.pipeline.work.published import run_has_ended
+from protodask.pipeline.work.published import check_beside, is_published, write_beside
 from protodask.pipeline.work.settings import chosen_config, run_directory
 from protodask.places import mask
 from protodask.prototypes.folds import MAX_FOLDS
@@ -76,8 +76,10 @@ def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBu
     where = local_place(step.out, "budgets")
     check_outside(where, step.data)
     run_dir = locate(run_directory(where, step.run_dir))
-    there = _is_there(where, run_dir, step.overwrite)
+    there = is_published(where, run_dir, step.overwrite, BUDGET)
     if step.plot is not None:
+        from protodask.explain.plot_figures import new_figure
+
         for place in (where, step.data, run_dir):
             if _lies_inside(step.plot, place):
                 raise InputError(
@@ -85,7 +87,8 @@ def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBu
                     f"The plot {step.plot} lies inside of {mask(place)}.",
                     "Choose a place outside of it.",
                 )
-        _check_plot(step.plot, step.overwrite, run_dir)
+        new_figure(1.0)  # whether there is anything to draw with is asked before the work is done
+        check_beside(step.plot, step.overwrite, run_dir)
     data = Dataset.open(step.data)
     features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
     settings = SearchSettings(
@@ -103,36 +106,10 @@ def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBu
         compared = _compare(run, step.most_fits, listen) if step.compare else {}
         # The plot first: the folder says that all is there.
         if step.plot is not None:
-            _write_plot(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
+            write_beside(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
         if not (there and holds_budget(where, run.budget)):
             save_column_budget(run.budget, where, step.overwrite)
     return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run, greedy)))
-
-
-def _is_there(where: str, run_dir: str, overwrite: bool) -> bool:
-    """Refuse a place that is taken, unless the run has ended and a budget is there: that of the same command perhaps,
-    killed when it had written it and not yet come to its end.
-    """
-    sweep(run_dir)
-    try:
-        check_free(where, overwrite, BUDGET)
-    except OutputExistsError:
-        if not run_has_ended(run_dir) or not BUDGET.owns(where):
-            raise
-        return True
-    return False
-
-
-def _check_plot(path: str, overwrite: bool, run_dir: str) -> None:
-    from protodask.explain.plot_figures import new_figure
-
-    new_figure(1.0)  # whether there is anything to draw with is asked before the work is done
-    try:
-        check_file_free(path, overwrite)
-    except OutputExistsError:
-        # A run that had come to its end may have written it: it is compared when there is something to compare.
-        if os.path.isdir(path) or not run_has_ended(run_dir):
-            raise
 
 
 def _lies_inside(path: str, folder: str) -> bool:
@@ -190,24 +167,6 @@ def _draw(index: BudgetIndex, compared: Mapping[str, GreedyIndex], form: str) ->
     with matplotlib.rc_context({"svg.hashsalt": "budget"}):
         figure.savefig(out, format=form, dpi=200, metadata={DATES[form]: None} if form in DATES else None)
     return out.getvalue()
-
-
-def _write_plot(path: str, content: bytes, overwrite: bool) -> None:
-    try:
-        check_file_free(path, overwrite)
-    except OutputExistsError:
-        if not _holds(path, content):
-            raise
-    else:
-        replace_file(path, [content])
-
-
-def _holds(path: str, content: bytes) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(content) + 1) == content
-    except OSError:
-        return False
 
 
 def _notes(run: BudgetRun, greedy: bool) -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""Whether a model may be written to its place, asked before it is trained."""
+"""Whether a model may be written to its place, asked before it is trained, and files beside it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 
-from protodask.data.places.storage import Kind, check_free, sweep
+from protodask.data.places.storage import Kind, check_file_free, check_free, replace_file, sweep
 from protodask.errors import OutputExistsError
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
 from protodask.prototypes.runs import HISTORY_FILE
@@ -22,10 +22,17 @@ def published_model(
     kind: Kind = MODEL,
     fingerprint_at: Callable[[str], str] = _fingerprint_at,
 ) -> str | None:
-    """Refuse a place that is taken, unless the run in `run_dir` has ended and a model is there.
+    """Refuse a place that is taken; the fingerprint of the model that the same command may have left there.
 
-    The same command may have been killed when it had written the model and not yet come to its end: the fingerprint of
-    that model is returned, to be compared with what the run leads to.
+    It is to be compared with what the run leads to.
+    """
+    return fingerprint_at(where) if is_published(where, run_dir, overwrite, kind) else None
+
+
+def is_published(where: str, run_dir: str, overwrite: bool, kind: Kind) -> bool:
+    """Refuse a place that is taken, unless the run in `run_dir` has ended and what it leads to is there.
+
+    The same command may have been killed when it had written that and not yet come to its end.
     """
     sweep(run_dir)
     try:
@@ -33,10 +40,41 @@ def published_model(
     except OutputExistsError:
         if not run_has_ended(run_dir) or not kind.owns(where):
             raise
-        return fingerprint_at(where)
-    return None
+        return True
+    return False
 
 
 def run_has_ended(run_dir: str) -> bool:
     """Whether the run in a directory came to its end."""
     return os.path.exists(os.path.join(run_dir, HISTORY_FILE))
+
+
+def check_beside(path: str, overwrite: bool, run_dir: str) -> None:
+    """Refuse a file that is there, unless the run has come to its end: it may have written that.
+
+    Then it is compared when there is something to compare.
+    """
+    try:
+        check_file_free(path, overwrite)
+    except OutputExistsError:
+        if os.path.isdir(path) or not run_has_ended(run_dir):
+            raise
+
+
+def write_beside(path: str, content: bytes, overwrite: bool) -> None:
+    """Write a file beside what is published, unless it is there with this very content."""
+    try:
+        check_file_free(path, overwrite)
+    except OutputExistsError:
+        if not _holds(path, content):
+            raise
+    else:
+        replace_file(path, [content])
+
+
+def _holds(path: str, content: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(content) + 1) == content
+    except OSError:
+        return False

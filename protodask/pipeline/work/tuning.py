@@ -7,13 +7,12 @@ import io
 from collections.abc import Iterator
 
 from protodask.data import Dataset
-from protodask.data.places.storage import check_file_free, locate, replace_file
+from protodask.data.places.storage import locate
 from protodask.engine import Engine
-from protodask.errors import OutputExistsError
 from protodask.pipeline.results.common import ModelTuned
 from protodask.pipeline.steps import TuneStep
 from protodask.pipeline.telling.events import Listener, SearchStarted
-from protodask.pipeline.work.published import published_model, run_has_ended
+from protodask.pipeline.work.published import check_beside, published_model, write_beside
 from protodask.pipeline.work.settings import run_directory, search_config, tuned_config
 from protodask.prototypes.persistence import model_fingerprint, save_model
 from protodask.selection.results import SearchResult, as_rows
@@ -28,7 +27,7 @@ def tune_dataset(step: TuneStep, engine: Engine, listen: Listener) -> ModelTuned
     run_dir = locate(run_directory(where, step.run_dir))
     published = published_model(where, run_dir, step.overwrite)
     if step.table is not None:
-        _check_table(step.table, run_dir, step.overwrite)
+        check_beside(step.table, step.overwrite, run_dir)
     data = Dataset.open(step.data)
     group = data.metadata.group_name
     n_settings = len(search.settings(config.lambda_w, config.seed))
@@ -37,7 +36,7 @@ def tune_dataset(step: TuneStep, engine: Engine, listen: Listener) -> ModelTuned
     with tuned(data, config, search, run_dir, engine, (listen,), listen, keep=keep) as run:
         # The table first: the model says that all is there.
         if step.table is not None:
-            _write_table(step.table, run.search, step.overwrite)
+            write_beside(step.table, table_text(run.search).encode(), step.overwrite)
         if model_fingerprint(run.model) != published:
             save_model(run.model, where, overwrite=step.overwrite)
     return ModelTuned(
@@ -66,34 +65,6 @@ def notes_on(search: SearchResult, max_batches: int) -> Iterator[str]:
         if len(tried) > 1 and value in (min(tried), max(tried)):
             end = "smallest" if value == min(tried) else "largest"
             yield f"The best {name}, {value:.3g}, is the {end} that was tried; widen {option} to look beyond it."
-
-
-def _check_table(path: str, run_dir: str, overwrite: bool) -> None:
-    try:
-        check_file_free(path, overwrite)
-    except OutputExistsError:
-        # A run that had come to its end may have written it: it is compared when there is something to compare.
-        if not run_has_ended(run_dir):
-            raise
-
-
-def _write_table(path: str, search: SearchResult, overwrite: bool) -> None:
-    text = table_text(search)
-    try:
-        check_file_free(path, overwrite)
-    except OutputExistsError:
-        if not _holds(path, text):
-            raise
-    else:
-        replace_file(path, text)
-
-
-def _holds(path: str, text: str) -> bool:
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read(len(text) + 1) == text
-    except (OSError, UnicodeDecodeError):
-        return False
 
 
 def table_text(search: SearchResult) -> str:
