@@ -13,12 +13,15 @@ from support.commands import check_failed
 from protodask.cli import app
 from protodask.errors import Code
 from protodask.pipeline.steps import CONFIG_NAMES, TuneStep
-from protodask.pipeline.work.settings import SEARCH_NAMES, SEARCH_SETTINGS, SETTINGS
+from protodask.pipeline.work.settings import SEARCH_NAMES, SETTINGS
 from protodask.prototypes import FitConfig
 from protodask.selection import SearchConfig
 from protodask.selection.config import FEW_ROWS
 
 Call = Callable[..., Any]
+
+OUTSIDE = {inside: name for name, inside in SEARCH_NAMES.items()}
+SEARCH_SETTINGS = tuple(OUTSIDE.get(field.name, field.name) for field in fields(SearchConfig))
 
 
 def test_tune__help_states_the_real_defaults() -> None:
@@ -58,7 +61,7 @@ OF_FITS_ALONE = {"batches", "lambda_v"}
 
 
 def test_tune__settings_are_those_of_the_search_and_of_a_fit() -> None:
-    assert {SEARCH_NAMES.get(name, name) for name in SEARCH_SETTINGS} == {field.name for field in fields(SearchConfig)}
+    assert set(OUTSIDE) <= {field.name for field in fields(SearchConfig)}
     step = {field.name for field in fields(TuneStep)}
     assert set(SEARCH_SETTINGS) | set(SETTINGS) - OF_FITS_ALONE <= step
 

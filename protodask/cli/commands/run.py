@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -160,8 +161,19 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
 
     try:
         with ExitStack() as stack:
-            work = _Work(stack, computing, told)
-            outcome = run_pipeline(definition, work.perform, listen=told.hear, part=part, check=_check)
+
+            @cache  # opened for the first step: a run without work needs no engine
+            def opened() -> tuple[Engine, Reporter]:
+                stack.callback(told.show_on, None)
+                engine, reporter = stack.enter_context(computing_engine(computing, told.lines, told.warn))
+                told.show_on(reporter)
+                return engine, reporter
+
+            def perform(step: Step) -> Result:
+                engine, reporter = opened()
+                return step.perform(engine, reporter.hear)
+
+            outcome = run_pipeline(definition, perform, listen=told.hear, part=part, check=_check)
     except BaseException:
         if told.ended is not None and as_json:  # people are told what went wrong, programs what became of each step
             show_json(told.ended.describe())
@@ -174,26 +186,6 @@ def _check(definition: Pipeline) -> None:
 
     with wrong_use():
         check_pipeline(definition)
-
-
-class _Work:
-    """Does steps on an engine that is opened for the first of them: a run without work needs none."""
-
-    def __init__(self, stack: ExitStack, computing: Computing, told: Told) -> None:
-        self._stack = stack
-        self._computing = computing
-        self._told = told
-        self._opened: tuple[Engine, Reporter] | None = None
-
-    def perform(self, step: Step) -> Result:
-        if self._opened is None:
-            told = self._told
-            self._stack.callback(told.show_on, None)
-            opening = computing_engine(self._computing, told.lines, told.warn)
-            self._opened = self._stack.enter_context(opening)
-            told.show_on(self._opened[1])
-        engine, reporter = self._opened
-        return step.perform(engine, reporter.hear)
 
 
 def _draw(definition: Pipeline, place: str) -> Answer:
@@ -219,21 +211,12 @@ def _dry_run(definition: Pipeline, part: Part, computing: Computing) -> Answer:
     from protodask.pipeline.state.dry_run import dry_run
 
     with ExitStack() as stack:
-        plans = dry_run(definition, part, _Estimates(stack, computing).of)
+        opened = cache(lambda: stack.enter_context(computing_engine(computing)))
+
+        def estimate(step: FitStep) -> Plan:
+            from protodask.pipeline.work.settings import plan_step
+
+            return plan_step(step, opened()[0])
+
+        plans = dry_run(definition, part, estimate)
     return Answer(lambda: [plan.describe() for plan in plans], told_dry_run(plans))
-
-
-class _Estimates:
-    """Plans fits on an engine that is opened for the first of them."""
-
-    def __init__(self, stack: ExitStack, computing: Computing) -> None:
-        self._stack = stack
-        self._computing = computing
-        self._engine: Engine | None = None
-
-    def of(self, step: FitStep) -> Plan:
-        from protodask.pipeline.work.settings import plan_step
-
-        if self._engine is None:
-            self._engine, _ = self._stack.enter_context(computing_engine(self._computing))
-        return plan_step(step, self._engine)

@@ -15,12 +15,12 @@ import numpy as np
 from protodask._version import __version__
 from protodask.data.places.local_files import flush
 from protodask.data.places.storage import storage_errors
-from protodask.data.tables.encoding import BadRows, Unseen
 from protodask.data.tables.small_files import NotSmallError, encode_file, is_small
 from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
 from protodask.engine import Arrays, Block, Engine, Source
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
 from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
+from protodask.pipeline.steps import PredictStep
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
 from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, rows_to_predict, with_advice
@@ -80,11 +80,8 @@ class Scoring:
     fingerprint: str
     """Of the model."""
     n_batches: int
-    calibrated: bool
-    unseen: Unseen
-    bad_rows: BadRows
-    drop: tuple[str, ...]
-    keep: tuple[str, ...]
+    step: PredictStep
+    """What was said of how rows are read and scored."""
     schema: bytes | None = None
     """The columns of the parts, as an Arrow schema; None as long as nobody knows them."""
 
@@ -103,7 +100,7 @@ class Scoring:
             run=self.run,
             model=self.fingerprint,
             batches=self.n_batches,
-            calibrated=self.calibrated,
+            calibrated=self.step.calibrated,
             time=datetime.now(UTC).isoformat(timespec="seconds"),
             version=__version__,
             marked=marked,
@@ -140,7 +137,7 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
             model_there = engine.share(model)
             label = f"predict {new.file.name}"
             engine.map(
-                source, predict_block, model_there, scoring.n_batches, scoring.calibrated, sink=sink, label=label
+                source, predict_block, model_there, scoring.n_batches, scoring.step.calibrated, sink=sink, label=label
             )
             engine.forget(source)
             _join(sink, source.layout.n_blocks, scoring.aside(entry))
@@ -159,10 +156,10 @@ def _rows(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -
         model,
         new.file.path,
         engine=engine,
-        unseen=scoring.unseen,
-        bad_rows=scoring.bad_rows,
-        drop=scoring.drop,
-        keep=scoring.keep,
+        unseen=scoring.step.unseen,
+        bad_rows=scoring.step.bad_rows,
+        drop=scoring.step.drop,
+        keep=scoring.step.keep,
     )
 
 
@@ -178,7 +175,7 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
                 table = _small_table(new, content, scoring, model)
         if table is None:
             source = _rows(new, scoring, model, engine)
-            found = predict_block(source.read(0), model, scoring.n_batches, scoring.calibrated)
+            found = predict_block(source.read(0), model, scoring.n_batches, scoring.step.calibrated)
             table = _table(_file_name(new), model.classes, 0, found)
     except Exception as error:
         return failure(new, error)
@@ -201,15 +198,15 @@ def _small_table(new: NewFile, content: bytes, scoring: Scoring, model: Prototyp
     arrays = encode_file(
         content,
         new.file.path,
-        read_columns(model, scoring.unseen),
+        read_columns(model, scoring.step.unseen),
         target_name=model.target_name,
-        keep=scoring.keep,
-        dropped=dropped_columns(model, scoring.drop, (model.target_name,)),
-        unseen=scoring.unseen,
-        bad_rows=scoring.bad_rows,
+        keep=scoring.step.keep,
+        dropped=dropped_columns(model, scoring.step.drop, (model.target_name,)),
+        unseen=scoring.step.unseen,
+        bad_rows=scoring.step.bad_rows,
         dtype=model.precision,
     )
-    found = predict_block(Block(0, 0, arrays), model, scoring.n_batches, scoring.calibrated)
+    found = predict_block(Block(0, 0, arrays), model, scoring.n_batches, scoring.step.calibrated)
     return _table(_file_name(new), model.classes, 0, found)
 
 

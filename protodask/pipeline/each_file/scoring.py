@@ -313,11 +313,7 @@ class _Run:
             run=secrets.token_hex(4),
             fingerprint=model_fingerprint(model),
             n_batches=count,
-            calibrated=self.step.calibrated,
-            unseen=self.step.unseen,
-            bad_rows=self.step.bad_rows,
-            drop=self.step.drop,
-            keep=self.step.keep,
+            step=self.step,
         )
         schema = _read_schema(self.where, model, self.step.keep) if _is_there(self.where) else None
         while schema is None:

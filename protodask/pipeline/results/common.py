@@ -14,10 +14,9 @@ from protodask.decisions.stored import Compared
 from protodask.evaluation.metrics import Scores
 from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.inspecting.describe import describe_calibration
-from protodask.pipeline.telling.result import Pairs, Piece, Result, Table
+from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result, Table
 from protodask.pipeline.telling.wording import (
     MOST_LINES,
-    account_of_scores,
     count,
     describe_seconds,
     number,
@@ -334,13 +333,10 @@ class PredictionsWritten(Result):
 
 
 @dataclass(frozen=True)
-class ModelEvaluated(Result):
-    """The metrics of a model on some rows; they also lie at `path` if there is one."""
+class ModelEvaluated(Measured):
+    """The metrics of a model on some rows."""
 
-    model: str
-    data: str
     scores: ModelScores
-    path: str | None
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "scores", "model": mask(self.model), "data": mask(self.data), **self.scores.describe()}
@@ -375,15 +371,7 @@ class ModelEvaluated(Result):
             names = [str(label) for label in classes]
             rows = [[name, *map(number, row)] for name, row in zip(names, found.confusion, strict=True)]
             yield Table(["", *names], rows)
-        if self.path is not None:
-            yield ""
-            yield f"The scores are in {shorten(self.path)}."
-
-    def place(self) -> str | None:
-        return account_of_scores(self.path, self.model, self.data)
-
-    def judgement(self) -> str | None:
-        return self.summary()
+        yield from self.told_place("The scores are", self.path)
 
 
 @dataclass(frozen=True)
@@ -494,9 +482,7 @@ class PolicyEvaluated(Result):
                 ("records of the whole log", number(found.records)),
             ]
         )
-        if self.path is not None:
-            yield ""
-            yield f"The value is in {shorten(self.path)}."
+        yield from self.told_place("The value is", self.path)
 
 
 @dataclass(frozen=True)

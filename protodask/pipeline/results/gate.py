@@ -8,7 +8,7 @@ from typing import Any
 
 from protodask.evaluation.paired import Comparison
 from protodask.pipeline.telling.result import Piece, Result, Table, plain
-from protodask.pipeline.telling.wording import shorten, value_text
+from protodask.pipeline.telling.wording import value_text
 from protodask.pipeline.work.limits import GateFigure
 from protodask.places import mask
 
@@ -74,9 +74,7 @@ class GateAnswered(Result):
                 for figure in self.figures
             ]
             yield Table(["figure", "value", "least", "most", "within"], rows, whole=True)
-        if self.path is not None:
-            yield ""
-            yield f"The answer is in {shorten(self.path)}."
+        yield from self.told_place("The answer is", self.path)
 
     def _answer(self) -> str:
         if self.passed:

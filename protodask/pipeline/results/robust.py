@@ -11,8 +11,8 @@ import numpy as np
 from protodask.data.places.records import describe_columns
 from protodask.errors import some
 from protodask.pipeline.steps.robust import what_is_known
-from protodask.pipeline.telling.result import Pairs, Piece, Result
-from protodask.pipeline.telling.wording import account_of_scores, count, shorten
+from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 from protodask.robust.bundle import Pass
 from protodask.robust.certified import BOUNDS
@@ -74,16 +74,13 @@ class RobustPredicted(Result):
 
 
 @dataclass(frozen=True)
-class RobustEvaluated(Result):
-    """The measures of a robust model on some rows; they also lie at `path` if there is one."""
+class RobustEvaluated(Measured):
+    """The measures of a robust model on some rows."""
 
-    model: str
-    data: str
     sums: CertifiedSums
     formulation: str
     eps: float
     """At which the certified fraction is."""
-    path: str | None
 
     def summary(self) -> str:
         sums = self.sums
@@ -106,21 +103,13 @@ class RobustEvaluated(Result):
                 ("certified by", ", ".join(self._by())),
             ]
         )
-        if self.path is not None:
-            yield ""
-            yield f"The measures are in {shorten(self.path)}."
+        yield from self.told_place("The measures are", self.path)
 
     def _by(self) -> Iterator[str]:
         total = sum(self.sums.by)
         for bound, weight in zip(BOUNDS, self.sums.by, strict=True):
             if weight:
                 yield f"{bound} ({weight / total:.0%})"
-
-    def place(self) -> str | None:
-        return account_of_scores(self.path, self.model, self.data)
-
-    def judgement(self) -> str | None:
-        return self.summary()
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -54,7 +54,7 @@ class EvaluateStep(KnownRows, Step):
         scores = evaluate_model(
             model, source, codes, engine, n_batches=self.batches, roc_auc=self.roc_auc, calibrated=self.calibrated
         )
-        result = ModelEvaluated(self.model, self.data, scores, self.out)
+        result = ModelEvaluated(self.model, self.data, scores, path=self.out)
         if self.out is not None:
             write_json(self.out, result.describe(), self.overwrite)
         return result

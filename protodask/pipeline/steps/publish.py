@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from protodask.errors import InputError
+from protodask.errors import FormatError, InputError
 from protodask.pipeline.steps.base import Argument, Option, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
@@ -14,6 +14,8 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.pipeline.results.registry import ModelPublished
+
+REMEDY = "Give a file of `protodask evaluate`."
 
 
 def parse_files(values: Sequence[str]) -> dict[str, str]:
@@ -89,23 +91,16 @@ class PublishStep(Step):
 
 def read_metrics(path: str) -> Mapping[str, Any]:
     """The results in a JSON file."""
-    from protodask.data.places.bounded import MAX_JSON_BYTES, parse_json
-    from protodask.data.places.references import follow
-    from protodask.registry.copying import read_file
+    from protodask.pipeline.work.limits import read_results
 
-    content = follow(path, read_file)
     try:
-        if len(content) > MAX_JSON_BYTES:
-            raise ValueError(f"it has more than {MAX_JSON_BYTES} bytes")
-        value = parse_json(content)
-    except ValueError as error:
-        raise InputError(
-            "unreadable", f"The file {mask(path)} is no JSON ({error}).", "Give a file of `protodask evaluate`."
-        ) from error
+        value = read_results(path)
+    except FormatError as error:
+        raise FormatError(error.code, error.seen, REMEDY) from error
     if not isinstance(value, dict):
         raise InputError(
             "wrong-kind",
             f"The file {mask(path)} does not hold names and values.",
-            "Give a file of `protodask evaluate`.",
+            REMEDY,
         )
     return value

@@ -28,6 +28,9 @@ FIGURES = (QUALITY, GATE_PASSED, GATE_FIGURE, FAMILIARITY, DRIFT, FEATURE_DRIFT,
 Figure = tuple[Family, dict[str, str], float]
 """A figure's family, the labels that tell it from others of the step, and its value."""
 
+COMPARED = ("champion_loss", "challenger_loss", "gain", "gain_low", "p_value")
+"""Of a gate with two models."""
+
 MEASURES = {
     "scores": (
         "log_loss",
@@ -49,19 +52,15 @@ COMPARED = ("champion_loss", "challenger_loss", "gain", "gain_low", "p_value")
 """Of a gate with two models."""
 
 
-CHANGED = (
-    ("drift", "largest"),
-    ("drift", "features"),
-    ("labels", "shift"),
-    ("labels", "unknown"),
-    ("predictions", "shift"),
-    ("familiarity", "shift"),
-    ("familiarity", "rare"),
-    ("calibration", "shift"),
-    ("calibration", "error"),
-    ("log_loss", "increase"),
-)
-"""Of what a monitor says, by group and name: gates have limits for them under the same names."""
+CHANGED = {
+    "drift": ("largest", "features"),
+    "labels": ("shift", "unknown"),
+    "predictions": ("shift",),
+    "familiarity": ("shift", "rare"),
+    "calibration": ("shift", "error"),
+    "log_loss": ("increase",),
+}
+"""Of what a monitor says, names by group: gates have limits for them under the same names."""
 
 FATES = ("repeated", "waiting", "failed", "changed")
 """Of files that are scored each once, besides those that were scored."""
@@ -75,52 +74,53 @@ def rows_of(result: Mapping[str, Any]) -> int | None:
 
 def figures_of(result: Mapping[str, Any]) -> Iterator[Figure]:
     """The figures of a result; what is missing or no number is passed over, as records may be of another version."""
-    kind = result.get("kind")
-    if isinstance(kind, str):
-        for measure in MEASURES.get(kind, ()):
-            yield from _figure(QUALITY, {"measure": measure}, result.get(measure))
-    yield from _figure(MARKED, {}, result.get("marked"))
+    for family, labels, value in _values_of(result):
+        if isinstance(value, bool | int | float):
+            yield family, labels, float(value)
+
+
+def _values_of(result: Mapping[str, Any]) -> Iterator[tuple[Family, dict[str, str], Any]]:
+    kind = str(result.get("kind"))
+    for measure in MEASURES.get(kind, ()):
+        yield QUALITY, {"measure": measure}, result.get(measure)
+    yield MARKED, {}, result.get("marked")
     match kind:
         case "gate":
             yield from _gate(result)
         case "monitor":
             yield from _monitor(result)
         case "scored files":
-            yield from _figure(FILES, {"state": "scored"}, result.get("files"))
+            yield FILES, {"state": "scored"}, result.get("files")
             for fate in FATES:
-                yield from _figure(FILES, {"state": fate}, result.get(fate))
+                yield FILES, {"state": fate}, result.get(fate)
         case "dataset" if "new_sources" in result:
-            yield from _figure(FILES, {"state": "new"}, result["new_sources"])
             left = result.get("left")
-            yield from _figure(FILES, {"state": "waiting"}, len(left) if isinstance(left, list) else None)
+            yield FILES, {"state": "new"}, result["new_sources"]
+            yield FILES, {"state": "waiting"}, len(left) if isinstance(left, list) else None
 
 
-def _monitor(result: Mapping[str, Any]) -> Iterator[Figure]:
+def _monitor(result: Mapping[str, Any]) -> Iterator[tuple[Family, dict[str, str], Any]]:
     groups = {name: group for name, group in result.items() if isinstance(group, Mapping)}
-    for group, name in CHANGED:
-        yield from _figure(DRIFT, {"figure": f"{group}.{name}"}, groups.get(group, {}).get(name))
+    for group, names in CHANGED.items():
+        for name in names:
+            yield DRIFT, {"figure": f"{group}.{name}"}, groups.get(group, {}).get(name)
     for entry in _entries(groups.get("drift", {}).get("worst")):
-        yield from _figure(FEATURE_DRIFT, {"feature": str(entry.get("name"))}, entry.get("index"))
+        yield FEATURE_DRIFT, {"feature": str(entry.get("name"))}, entry.get("index")
     for name, value in groups.get("familiarity", {}).items():
         if found := PERCENTILE.fullmatch(name):
-            yield from _figure(FAMILIARITY, {"quantile": f"{int(found[1]) / 100:g}"}, value)
-    yield from _figure(QUALITY, {"measure": "log_loss"}, groups.get("log_loss", {}).get("value"))
-    yield from _figure(QUALITY, {"measure": "accuracy"}, result.get("accuracy"))
+            yield FAMILIARITY, {"quantile": f"{int(found[1]) / 100:g}"}, value
+    yield QUALITY, {"measure": "log_loss"}, groups.get("log_loss", {}).get("value")
+    yield QUALITY, {"measure": "accuracy"}, result.get("accuracy")
 
 
-def _gate(result: Mapping[str, Any]) -> Iterator[Figure]:
-    yield from _figure(GATE_PASSED, {}, result.get("passed"))
+def _gate(result: Mapping[str, Any]) -> Iterator[tuple[Family, dict[str, str], Any]]:
+    yield GATE_PASSED, {}, result.get("passed")
     for entry in _entries(result.get("figures")):
-        yield from _figure(GATE_FIGURE, {"figure": str(entry.get("name"))}, entry.get("value"))
+        yield GATE_FIGURE, {"figure": str(entry.get("name"))}, entry.get("value")
     comparison = result.get("comparison")
     if isinstance(comparison, Mapping):
         for name in COMPARED:
-            yield from _figure(GATE_FIGURE, {"figure": name}, comparison.get(name))
-
-
-def _figure(family: Family, labels: dict[str, str], value: object) -> Iterator[Figure]:
-    if isinstance(value, bool | int | float):
-        yield family, labels, float(value)
+            yield GATE_FIGURE, {"figure": name}, comparison.get(name)
 
 
 def _entries(value: object) -> Iterator[Mapping[str, Any]]:

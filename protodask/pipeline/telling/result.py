@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
 from protodask.errors import InputError
+from protodask.pipeline.telling.wording import shorten
 from protodask.places import mask
 
 
@@ -83,6 +84,12 @@ class Result(ABC):
         """What is to be known about it, a line each."""
         return (f"Note: {note}" for note in self.notes)
 
+    def told_place(self, what: str, path: str | None) -> Iterator[str]:
+        """Where it was written, too, if it was."""
+        if path is not None:
+            yield ""
+            yield f"{what} in {shorten(path)}."
+
     def place(self) -> str | None:
         """Where it lies, in the account of a whole run; None if it lies nowhere."""
         return self.summary()
@@ -100,6 +107,23 @@ class Result(ABC):
     def refused(self) -> tuple[str, ...]:
         """Why the answer is a no that ends a run, of a step that gives one."""
         return ()
+
+
+@dataclass(frozen=True)
+class Measured(Result):
+    """What was measured of a model on some rows, and where that lies, if it lies anywhere."""
+
+    model: str
+    data: str
+    path: str | None = field(default=None, kw_only=True)
+
+    def place(self) -> str | None:
+        if self.path is None:
+            return None
+        return f"The scores {shorten(self.path)} are those of {shorten(self.model)} on {shorten(self.data)}."
+
+    def judgement(self) -> str | None:
+        return self.summary()
 
 
 class FilesFailedError(InputError):

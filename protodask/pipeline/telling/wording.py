@@ -91,8 +91,3 @@ def progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         *recorded_pairs(progress["last_recorded"]),
     ]
-
-
-def account_of_scores(path: str | None, model: str, data: str) -> str | None:
-    """Where scores lie, if they lie anywhere, and what they are of."""
-    return None if path is None else f"The scores {shorten(path)} are those of {shorten(model)} on {shorten(data)}."

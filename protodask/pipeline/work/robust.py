@@ -95,7 +95,7 @@ def evaluate(step: RobustEvaluateStep, engine: Engine) -> RobustEvaluated:
     name = model.certifying(step.formulation)
     eps = model.config.eps if step.eps is None else step.eps
     sums = evaluate_robust(model, source, rows_of_model(model), codes, engine, formulation=name, eps=eps)
-    result = RobustEvaluated(step.model, step.data, sums, name, eps, step.out)
+    result = RobustEvaluated(step.model, step.data, sums, name, eps, path=step.out)
     if step.out is not None:
         write_json(step.out, result.describe(), step.overwrite)
     return result

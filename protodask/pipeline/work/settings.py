@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from protodask.data.places.storage import is_url, locate
@@ -74,17 +75,13 @@ SEARCH_NAMES = {
 }
 """Settings of a search with another name outside than in `SearchConfig`."""
 
-SEARCH_SETTINGS = (
-    *("strategy", "method", "trials", "lambda_v_range", "lambda_w_range", "max_batches", "patience", "least_gain"),
-    *("folds", "rule", "search_tolerance", "draws"),
-)
-
 
 def search_config(step: TuneStep) -> SearchConfig:
     """The checked settings of a search."""
     from protodask.selection.config import SearchConfig
 
-    said = {SEARCH_NAMES.get(name, name): getattr(step, name) for name in SEARCH_SETTINGS}
+    outside = {inside: name for name, inside in SEARCH_NAMES.items()}
+    said = {field.name: getattr(step, outside.get(field.name, field.name)) for field in fields(SearchConfig)}
     if step.rule is not None:
         said["rule"] = step.rule.replace("-", " ")  # outside rules have no spaces
     return SearchConfig(**{name: value for name, value in said.items() if value is not None})
