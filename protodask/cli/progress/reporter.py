@@ -123,14 +123,13 @@ class LogReporter:
         self._tally: Tally | None = None
 
     def hear(self, event: object) -> None:
-        from protodask.cli.progress.tallies import tally_of
+        from protodask.cli.progress.tallies import hear
         from protodask.engine.progress import Progress
 
         if isinstance(event, Progress):
             self._hear_pass(event)
             return
-        self._tally = tally_of(event, self._tally)
-        said = None if self._tally is None else self._tally.hear(event)
+        self._tally, said = hear(event, self._tally)
         if said is not None:
             with self._lock:
                 if said[0] != "passing" or self._is_time():
@@ -172,14 +171,13 @@ class TerminalReporter:
         self._tally: Tally | None = None
 
     def hear(self, event: object) -> None:
-        from protodask.cli.progress.tallies import tally_of
+        from protodask.cli.progress.tallies import hear
         from protodask.engine.progress import Progress
 
         if isinstance(event, Progress):
             self._pass = None if event.finished else event
             return
-        self._tally = tally_of(event, self._tally)
-        said = None if self._tally is None else self._tally.hear(event)
+        self._tally, said = hear(event, self._tally)
         if said is not None and said[0] == "stays":
             self.line(said[1])
 

@@ -46,21 +46,20 @@ class Tally(ABC):
         return describe_seconds(self._clock() - self._began)
 
 
-def tally_of(event: object, current: Tally | None) -> Tally | None:
-    """The tally that an event belongs to: where something begins a new one."""
+def hear(event: object, current: Tally | None) -> tuple[Tally | None, Line | None]:
+    """The tally that an event belongs to, where something begins a new one, and what there is to say of the event."""
     from protodask.prototypes.history import BatchStarted
 
     match event:
         case BatchStarted():
-            return FitTally()
+            current = FitTally()
         case SearchStarted():
-            return SearchTally(event)
+            current = SearchTally(event)
         case BudgetStarted():
-            return BudgetTally(event)
+            current = BudgetTally(event)
         case RobustStarted():
-            return RobustTally()
-        case _:
-            return current
+            current = RobustTally()
+    return current, None if current is None else current.hear(event)
 
 
 class FitTally(Tally):

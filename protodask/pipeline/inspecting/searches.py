@@ -11,7 +11,7 @@ from typing import Any
 
 from protodask.data.places.storage import storage_errors
 from protodask.prototypes.run_arrays import read_arrays
-from protodask.prototypes.run_progress import DRIVER_LOG, RunProgress, read_progress
+from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, RunDirectory, read_run
 from protodask.selection.search import LOSS
 from protodask.selection.tuning import FITS, REFIT
@@ -36,8 +36,8 @@ class FoldProgress:
 
 def describe_search_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """What the run directory of a search records besides: how far each setting and the final fit are."""
-    fits = list(_read_fits(os.path.join(path, FITS)))
-    final = _read_final(os.path.join(path, REFIT))
+    fits = [fit for run in _runs_in(os.path.join(path, FITS)) if (fit := _read_fit(run)) is not None]
+    final = [read_progress(run) for run in _runs_in(os.path.join(path, REFIT))]  # one for each draw of candidates
     times = [fit.recorded for fit in fits if fit.recorded is not None]
     times += [stage.recorded for run in final for stage in run.stages]
     driver_log = os.path.join(path, DRIVER_LOG)
@@ -53,18 +53,13 @@ def describe_search_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_fits(folder: str) -> Iterable[FoldProgress]:
+def _runs_in(folder: str) -> list[str]:
+    """The run directories in a folder; one that is only just being made has no settings yet."""
     if not os.path.isdir(folder):
-        return
+        return []
     with storage_errors(folder, "reading"):
-        names = sorted(os.listdir(folder))
-    for name in names:
-        path = os.path.join(folder, name)
-        # A folder that is only just being made has no settings yet.
-        if os.path.exists(os.path.join(path, SETTINGS_FILE)):
-            fit = _read_fit(path)
-            if fit is not None:
-                yield fit
+        places = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    return [place for place in places if os.path.exists(os.path.join(place, SETTINGS_FILE))]
 
 
 def _read_fit(path: str) -> FoldProgress | None:
@@ -96,15 +91,6 @@ def _read_losses(directory: RunDirectory) -> Iterable[float]:
             return
         yield float(found[LOSS][0])
         batch += 1
-
-
-def _read_final(folder: str) -> list[RunProgress]:
-    """The final fits that have begun, one for each draw of candidates."""
-    if not os.path.isdir(folder):
-        return []
-    with storage_errors(folder, "reading"):
-        places = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-    return [read_progress(place) for place in places if os.path.exists(os.path.join(place, SETTINGS_FILE))]
 
 
 def _by_setting(fits: Sequence[FoldProgress]) -> list[dict[str, Any]]:
