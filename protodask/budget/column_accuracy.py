@@ -133,41 +133,40 @@ class CrossValidation:
         """Fit all sets with each fold held out; `listen` gets a set when its last fold is done."""
         waiting = {(number, part.fold) for number in range(len(sets)) for part in self.parts}
         found: list[list[_FoldDone]] = [[] for _ in sets]
+        of_listener: list[Exception] = []
 
         def heard(result: _FoldDone) -> Iterable[Job[_FoldDone]]:
             waiting.discard((result.number, result.fold))
             own = found[result.number]
             own.append(result)
             if len(own) == len(self.parts):
-                with _listener_errors():
+                try:
                     listen(_expansion(sets[result.number], own))
+                except Exception as error:
+                    of_listener.append(error)
+                    raise
             return ()
 
         def job(number: int, fold: int) -> Job[_FoldDone]:
             return lambda engine: self._judge(engine, number, sets[number], self.parts[fold])
 
-        jobs = [job(number, fold) for number in range(len(sets)) for fold in range(len(self.parts))]
-        try:
+        def judge(places: Iterable[tuple[int, int]], most: int) -> Exception | None:
+            """The error of a fit, where one ended that way."""
             try:
-                run_together(self.engine, jobs, heard, company=self.crew.company, most=self.crew.most)
+                run_together(
+                    self.engine, [job(*place) for place in places], heard, company=self.crew.company, most=most
+                )
             except Exception as error:
-                if not is_own(error):
+                if not is_own(error) or error in of_listener:
                     raise
-                # In step, an error in a pass is one of all fits that it serves. Alone, each shows whose it is.
-                for number, fold in sorted(waiting):
-                    self._judge_alone(job(number, fold), number, fold, heard)
-        except _ListenerFailedError as error:
-            raise error.cause from None
+                return error
+            return None
 
-    def _judge_alone(
-        self, job: Job[_FoldDone], number: int, fold: int, heard: Callable[[_FoldDone], Iterable[Job[_FoldDone]]]
-    ) -> None:
-        try:
-            run_together(self.engine, [job], heard, company=self.crew.company, most=1)
-        except Exception as error:
-            if not is_own(error):
-                raise
-            heard(_FoldDone(number, fold, None, describe_error(error), 0.0))
+        if judge(sorted(waiting), self.crew.most) is not None:
+            # In step, an error in a pass is one of all fits that it serves. Alone, each shows whose it is.
+            for number, fold in sorted(waiting):
+                if (error := judge([(number, fold)], 1)) is not None:
+                    heard(_FoldDone(number, fold, None, describe_error(error), 0.0))
 
     def _judge(self, engine: Engine, number: int, features: FeatureSet, part: FoldData) -> _FoldDone:
         began = time.perf_counter()
@@ -225,22 +224,6 @@ def is_own(error: BaseException) -> bool:
 def describe_error(error: BaseException) -> str:
     """What is reported of a fit that failed."""
     return str(error) if isinstance(error, ProtodaskError) else f"{type(error).__name__}: {error}"
-
-
-class _ListenerFailedError(Exception):
-    """Carries an error of the listener past those of fits."""
-
-    def __init__(self, cause: Exception) -> None:
-        self.cause = cause
-        super().__init__(str(cause))
-
-
-@contextmanager
-def _listener_errors() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise _ListenerFailedError(error) from error
 
 
 LONGEST_NAME = 40

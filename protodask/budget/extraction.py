@@ -75,7 +75,8 @@ def extract(extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: 
                             "Have it give as many for every item.",
                         )
                     matrix[number, ends[row] - widths[row] : ends[row]] = value
-                _collect_between(number)
+                if number % COLLECT_EVERY == COLLECT_EVERY - 1:
+                    gc.collect(1)  # what is young: garbage is not collected by itself, and not while anything is timed
     return Extracted(matrix, widths, seconds)
 
 
@@ -90,12 +91,6 @@ def undisturbed() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-def _collect_between(number: int) -> None:
-    """Called after each item where garbage is not collected by itself: now and then what is young is, untimed."""
-    if number % COLLECT_EVERY == COLLECT_EVERY - 1:
-        gc.collect(1)
 
 
 def _value(function: Extractor, item: Any, name: str, number: int) -> Floats:

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -166,15 +167,11 @@ def _numbers(values: Any, name: str, first: int) -> Floats:
 
 
 def _csv_bytes(parts: Iterator[Columns]) -> Iterator[bytes]:
-    yield _csv([COLUMNS])
-    for part in parts:
-        yield _csv(zip(*(_texts(part[name]) for name in COLUMNS), strict=True))
-
-
-def _csv(rows: Any) -> bytes:
-    with io.StringIO(newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
-        return file.getvalue().encode()
+    tables = (zip(*(_texts(part[name]) for name in COLUMNS), strict=True) for part in parts)
+    for rows in chain([[COLUMNS]], tables):
+        with io.StringIO(newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+            yield file.getvalue().encode()
 
 
 def _texts(values: NDArray[Any]) -> list[Any]:

@@ -174,7 +174,8 @@ def _lower(first: _Pieces, second: _Pieces, costs: Floats, end: int) -> _Pieces:
     """The lower envelope of two, for each node."""
     if not len(first.node):
         return second
-    segments = _split(_overlay(first, second, end), costs)
+    segments = _overlay(first, second, end)
+    segments = _cut(segments, costs[segments.second] - costs[segments.first])
     below = is_below(costs[segments.second] - costs[segments.first], segments.start)
     curve = np.where(below, segments.second, segments.first)
     keep = np.append(True, (np.diff(segments.node) != 0) | (np.diff(curve) != 0))
@@ -198,12 +199,8 @@ def _overlay(first: _Pieces, second: _Pieces, end: int) -> _Segments:
     )
 
 
-def _split(segments: _Segments, costs: Floats) -> _Segments:
-    """Cut wherever the two curves change sides."""
-    return _cut(segments, costs[segments.second] - costs[segments.first])
-
-
 def _cut(segments: _Segments, differences: Floats) -> _Segments:
+    """Cut wherever the differences of two curves, (segments, d + 1), change their sign."""
     cuts = np.broadcast_to(segments.end[:, None], (len(segments.end), differences.shape[1] - 1)).copy()
     differ = np.flatnonzero((differences != 0).any(axis=1))
     cuts[differ] = sign_cuts(differences[differ], segments.start[differ], segments.end[differ])

@@ -9,13 +9,50 @@ import numpy as np
 import pytest
 from support.errors import check_error, refused
 
-from protodask.budget import BudgetIndex, load_index, save_index
+from protodask.budget import BudgetIndex, load_greedy, load_index, save_greedy, save_index
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import make_index
 from protodask.budget.index_file import RECORD, index_text, parse_index
 from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code, FormatError, OutputExistsError, StorageError
+
+# Written by an earlier version.
+OLD_INDEX = (
+    '{"format":"protodask-budget-index","version":1,"low":1.0,"high":9.0,"costs":[[1.0,0.5],[2.0,0.0]],'
+    '"feature_names":["a","b"],'
+    '"alpha":0.0,"monotone_error":0.0,"guarantee":0.0,"observed_error":0.0,'
+    '"expansions":{"features":[[],[0,1],[0],[1]],"accuracy":[0.5,1.0,0.75,null],'
+    '"failure":[null,null,null,"ValueError: no"],"seconds":[0.0,0.0,0.0,0.0]},'
+    '"candidates":[0,2,1],"listed":{"candidate":[0,1,2],"start":[1.0,1.0,1.0],'
+    '"end":[9.000000000000002,9.000000000000002,9.000000000000002]},'
+    '"checksum":"befb259eb5ff307f6e8fd96909a2bafb"}'
+    "\n"
+)
+OLD_GREEDY = (
+    '{"format":"protodask-greedy-index","version":1,"low":1.0,"high":9.0,"costs":[[1.0,0.5],[2.0,0.0]],'
+    '"feature_names":["a","b"],"size":5.0,'
+    '"sequences":[{"trade_off":0.0,"features":[0,1],"accuracies":[0.5,0.75,1.0]},{"trade_off":null,"features":[1,0],"accuracies":[0.5,null,1.0]}],'
+    '"expanded":4,"failures":[{"features":[1],"failure":"ValueError: no"}],'
+    '"checksum":"eeb0f932dbb7353b50bd0ff2733e366d"}'
+    "\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "load", "save"), [(OLD_INDEX, load_index, save_index), (OLD_GREEDY, load_greedy, save_greedy)]
+)
+def test_load_index__files_of_earlier_versions_are_read_and_written_as_they_are(
+    tmp_path: Path, content: str, load: Callable[[Path], Any], save: Callable[[Any, Path], None]
+) -> None:
+    (tmp_path / "old.json").write_text(content)
+    index = load(tmp_path / "old.json")
+    assert index.feature_names == ("a", "b")
+    assert index.best(5.0, 4.0).features == {0}
+    assert index.best(5.0, 9.0).features == {0, 1}
+    assert [(one.features, one.failure) for one in index.failures] == [({1}, "ValueError: no")]
+    save(index, tmp_path / "new.json")
+    assert (tmp_path / "new.json").read_text() == content
 
 
 def drawn_index(sizes: tuple[float, float] = (0.0, math.inf), guarantee: float = 0.01) -> BudgetIndex:
