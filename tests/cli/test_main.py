@@ -14,8 +14,6 @@ from support.commands import run_command
 
 from protodask._version import __version__
 from protodask.cli import errors
-from protodask.cli.commands.cluster import PROBLEMS_FOUND
-from protodask.cli.commands.plan import DOES_NOT_FIT
 from protodask.cli.ending import TERMINATED
 
 COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run", "cluster")
@@ -30,7 +28,7 @@ def test_help__names_every_command() -> None:
         assert re.search(rf"\b{command}\b", done.stdout)
     codes = " ".join(done.stdout.split("Exit codes", 1)[1].split())
     stated = (errors.__doc__ or "").split("\n\n", 1)[1]
-    for code in (0, errors.FAILED, errors.WRONG_USE, DOES_NOT_FIT, PROBLEMS_FOUND, errors.INTERRUPTED, TERMINATED):
+    for code in (0, errors.FAILED, errors.WRONG_USE, errors.ANSWER_IS_NO, errors.INTERRUPTED, TERMINATED):
         assert re.search(rf"\b{code} ", codes)
         assert re.search(rf"\b{code}: ", stated)
     assert done.stderr == ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protodask.cli.computing import check_connection
-from protodask.cli.errors import wrong_use
+from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import NOTHING_SAID, Connection
 from protodask.cli.showing.console import Answer
@@ -20,9 +20,6 @@ from protodask.pipeline.telling.wording import count, shorten, size
 if TYPE_CHECKING:
     from protodask.security.checkup import Report
     from protodask.security.folder import CertificatesWritten
-
-PROBLEMS_FOUND = 3
-"""Exit code where everything was looked at and something is wrong."""
 
 app = typer.Typer(name="cluster", no_args_is_help=True)
 
@@ -102,7 +99,7 @@ def check(
     check_connection(address, connection)
     report = check_cluster(address, connection.tls, connection.insecure, storage)
     described = {"kind": "cluster", **asdict(report)}
-    return Answer(lambda: described, _told_report(report), PROBLEMS_FOUND if report.problems else 0)
+    return Answer(lambda: described, _told_report(report), ANSWER_IS_NO if report.problems else 0)
 
 
 def _told_report(report: Report) -> Iterator[Piece]:

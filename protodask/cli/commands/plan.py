@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.errors import wrong_use
+from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option
@@ -19,8 +19,6 @@ from protodask.pipeline.telling.wording import count, describe_seconds, shorten,
 if TYPE_CHECKING:
     from protodask.engine.costs import Memory
     from protodask.prototypes.planning import Plan
-
-DOES_NOT_FIT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,7 @@ def plan(
     dataset = Dataset.open(data)
     with computing_engine(computing) as (engine, _):
         found = plan_fit(dataset, settings, engine, calibrate=calibrate, start=model)
-    return Answer(found.describe, _told(found, data), 0 if found.fits else DOES_NOT_FIT)
+    return Answer(found.describe, _told(found, data), 0 if found.fits else ANSWER_IS_NO)
 
 
 def _told(found: Plan, data: str) -> Iterator[Piece]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,8 +124,4 @@ def shown_sizes(curves: CostCurves) -> list[float]:
 
 def failures_by_reason(failures: Sequence[Expansion]) -> dict[str, int]:
     """How many sets failed for each reason, the commonest first."""
-    found: dict[str, int] = {}
-    for one in failures:
-        reason = one.failure or ""
-        found[reason] = found.get(reason, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    return dict(Counter(one.failure or "" for one in failures).most_common())

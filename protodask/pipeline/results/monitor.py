@@ -20,6 +20,17 @@ MOST_WORST = 20
 """Features with the largest change that the results list; the profile has all of them."""
 
 
+TOLD = {
+    "drift": ("largest", "features"),
+    "labels": ("shift",),
+    "predictions": ("shift",),
+    "familiarity": ("rare", "shift", "p50"),
+    "calibration": ("shift", "error"),
+    "log_loss": ("increase", "value"),
+}
+"""Figures that a person is told, by section."""
+
+
 @dataclass(frozen=True)
 class RowsMonitored(Result):
     """A description of rows lies at `path`."""
@@ -214,20 +225,5 @@ def _of(found: object, *names: str, prefix: str = "") -> dict[str, Any]:
 
 def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
     """The summary figures, by the names that limits have."""
-    pairs = [
-        (f"{section}.{name}", found[section][name])
-        for section, name in (
-            ("drift", "largest"),
-            ("drift", "features"),
-            ("labels", "shift"),
-            ("predictions", "shift"),
-            ("familiarity", "rare"),
-            ("familiarity", "shift"),
-            ("familiarity", "p50"),
-            ("calibration", "shift"),
-            ("calibration", "error"),
-            ("log_loss", "increase"),
-            ("log_loss", "value"),
-        )
-    ]
+    pairs = [(f"{section}.{name}", found[section][name]) for section, names in TOLD.items() for name in names]
     return [(name, "not measured" if value is None else f"{value:.6g}") for name, value in pairs]

@@ -41,7 +41,7 @@ class EvaluateStep(KnownRows, Step):
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelEvaluated:
         from protodask.data.places.storage import check_file_free
         from protodask.pipeline.results.common import ModelEvaluated
-        from protodask.pipeline.telling.json_file import write_json
+        from protodask.pipeline.telling.json_file import written
         from protodask.pipeline.work.model_scores import evaluate_model
         from protodask.prototypes.persistence import load_model
 
@@ -54,10 +54,7 @@ class EvaluateStep(KnownRows, Step):
         scores = evaluate_model(
             model, source, codes, engine, n_batches=self.batches, roc_auc=self.roc_auc, calibrated=self.calibrated
         )
-        result = ModelEvaluated(self.model, self.data, scores, path=self.out)
-        if self.out is not None:
-            write_json(self.out, result.describe(), self.overwrite)
-        return result
+        return written(ModelEvaluated(self.model, self.data, scores, path=self.out), self.out, self.overwrite)
 
     def subject(self) -> str:
         return f"{mask(self.model)} on {mask(self.data)}"

@@ -16,7 +16,7 @@ from protodask.evaluation.challenging import Rival, compare_models
 from protodask.evaluation.paired import Comparison
 from protodask.pipeline.results.gate import Challenge, GateAnswered
 from protodask.pipeline.steps import GateStep
-from protodask.pipeline.telling.json_file import write_json
+from protodask.pipeline.telling.json_file import written
 from protodask.pipeline.work.limits import GateFigure, judge_figures, read_results
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
@@ -41,7 +41,7 @@ def answer(step: GateStep, engine: Engine) -> GateAnswered:
         better, reason = _judge(challenge)
         (speaking if better else against).append(reason)
     passed = not against
-    result = GateAnswered(
+    answered = GateAnswered(
         passed=passed,
         reasons=tuple(against or speaking),
         accepted=step.accept and not passed,
@@ -51,9 +51,7 @@ def answer(step: GateStep, engine: Engine) -> GateAnswered:
         path=step.out,
         stops=step.if_no == "stop",
     )
-    if step.out is not None:
-        write_json(step.out, result.describe(), step.overwrite)
-    return result
+    return written(answered, step.out, step.overwrite)
 
 
 def _kept(figures: Sequence[GateFigure]) -> str:

@@ -15,7 +15,7 @@ from protodask.evaluation.policy import (
 )
 from protodask.pipeline.results.common import PolicyEvaluated
 from protodask.pipeline.steps import PolicyStep
-from protodask.pipeline.telling.json_file import write_json
+from protodask.pipeline.telling.json_file import written
 from protodask.pipeline.work.policy_log import ACTION, LogColumns, policy_log
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model
@@ -34,10 +34,8 @@ def evaluate_policy(step: PolicyStep, engine: Engine) -> PolicyEvaluated:
     shared = None if model is None else engine.share(model)
     sums = engine.reduce(source, LOGGED_POLICY, shared, count, step.calibrated, question, label="policy value")
     engine.forget(source)
-    result = PolicyEvaluated(step.model, step.data, finish_policy(sums, question), question, step.out)
-    if step.out is not None:
-        write_json(step.out, result.describe(), step.overwrite)
-    return result
+    value = PolicyEvaluated(step.model, step.data, finish_policy(sums, question), question, step.out)
+    return written(value, step.out, step.overwrite)
 
 
 def _judge_block(

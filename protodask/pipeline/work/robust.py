@@ -9,7 +9,7 @@ from protodask.errors import InputError
 from protodask.pipeline.results.robust import RobustEvaluated, RobustFitted, RobustPredicted
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
 from protodask.pipeline.telling.events import Listener, RobustStarted
-from protodask.pipeline.telling.json_file import write_json
+from protodask.pipeline.telling.json_file import written
 from protodask.pipeline.work.published import published_model
 from protodask.pipeline.work.settings import run_directory
 from protodask.places import mask
@@ -95,10 +95,8 @@ def evaluate(step: RobustEvaluateStep, engine: Engine) -> RobustEvaluated:
     name = model.certifying(step.formulation)
     eps = model.config.eps if step.eps is None else step.eps
     sums = evaluate_robust(model, source, rows_of_model(model), codes, engine, formulation=name, eps=eps)
-    result = RobustEvaluated(step.model, step.data, sums, name, eps, path=step.out)
-    if step.out is not None:
-        write_json(step.out, result.describe(), step.overwrite)
-    return result
+    measured = RobustEvaluated(step.model, step.data, sums, name, eps, path=step.out)
+    return written(measured, step.out, step.overwrite)
 
 
 def rows_of_model(model: RobustModel) -> RowsOfColumns:
