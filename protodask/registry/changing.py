@@ -90,7 +90,8 @@ def change(place: str, changed: Callable[[RegistryState], RegistryState]) -> tup
         for _ in range(TRIES):
             # The tag is read first: if the state is newer than it, the condition fails and all begins anew.
             tag = _tag(place)
-            content = read_object(place, REGISTRY_FILE)
+            with storage_errors(place, "reading"):
+                content = read_object(place, REGISTRY_FILE)
             before = require_state(place) if content is None else parse_state(content, place)
             try:
                 after = changed(before)

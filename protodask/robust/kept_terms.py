@@ -86,10 +86,14 @@ class TermsForm:
     def pack(self, terms: Terms) -> dict[str, NDArray[Any]]:
         """Terms of one unit of spread as they are kept."""
         dtype = np.dtype(self.dtype)
-        packed = {MEAN: terms.mean_low.astype(dtype)} if MEAN in self.names else {}
-        for rounded, names in ((rounded_down, (MEAN_LOW, LOWER)), (rounded_up, (MEAN_HIGH, SPREAD, UPPER))):
-            packed |= {name: rounded(getattr(terms, name), dtype) for name in names if name in self.names}
-        return packed
+
+        def packed(name: str) -> NDArray[Any]:
+            if name == MEAN:
+                return terms.mean_low.astype(dtype)
+            outward = rounded_down if name in (MEAN_LOW, LOWER) else rounded_up
+            return outward(getattr(terms, name), dtype)
+
+        return {name: packed(name) for name in self.names}
 
     def unpack(self, arrays: Arrays, multiple: float) -> Terms:
         """The terms with so many units of spread."""
