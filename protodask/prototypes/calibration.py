@@ -80,7 +80,10 @@ class LikeRows:
 
     @property
     def key(self) -> str:
-        return f"calibration-{self.layout.n_rows}-{self.layout.block_rows}"
+        # By all that blocks depend on: workers keep them when the calibration is over, and another one may follow.
+        layout, shape = self.layout, self.shape
+        form = (shape.row_features, shape.feature_bytes, shape.n_classes, bool(shape.weight_columns), shape.scored)
+        return "-".join(map(str, ("calibration", layout.n_rows, layout.block_rows, *form)))
 
     @property
     def resident(self) -> bool:

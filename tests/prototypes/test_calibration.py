@@ -18,7 +18,7 @@ from protodask.engine.scheduling import Processes, thread_tasks
 from protodask.prototypes import FitConfig, calibration, planning
 from protodask.prototypes.calibration import FEWEST_ROWS, PASS_SECONDS, LikeRows, measured_layout
 from protodask.prototypes.candidates import SCORES
-from protodask.prototypes.footprint import shape_of
+from protodask.prototypes.footprint import Shape, shape_of
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.objective import LIKELIHOOD, likelihood_block
 
@@ -126,6 +126,22 @@ def test_like_rows__are_like_those_of_the_data(data: Dataset, options: dict[str,
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
     assert found.arrays.keys() - block.arrays.keys() == ({SCORES} if shape.scored else set())
     assert set(found["target"].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_shape((600, 400), 5, 128),
+        make_shape((600, 300, 100), 3, 128),
+        make_shape((600, 400), 3, 128, feature_bytes=8),
+        make_shape((600, 400), 3, 128, weight_columns=1),
+        make_shape((600, 400), 3, 128, n_batches=2),
+    ],
+)
+def test_like_rows__of_another_shape_are_not_taken_from_what_workers_kept(other: Shape) -> None:
+    shape = make_shape((600, 400), 3, 128)
+    assert LikeRows(shape.layout, shape).key == LikeRows(shape.layout, make_shape((500, 500), 3, 128)).key
+    assert LikeRows(shape.layout, shape).key != LikeRows(shape.layout, other).key
 
 
 @pytest.mark.parametrize("threads", [1, 4, 60])
