@@ -28,9 +28,6 @@ FIGURES = (QUALITY, GATE_PASSED, GATE_FIGURE, FAMILIARITY, DRIFT, FEATURE_DRIFT,
 Figure = tuple[Family, dict[str, str], float]
 """A figure's family, the labels that tell it from others of the step, and its value."""
 
-COMPARED = ("champion_loss", "challenger_loss", "gain", "gain_low", "p_value")
-"""Of a gate with two models."""
-
 MEASURES = {
     "scores": (
         "log_loss",
