@@ -1,6 +1,7 @@
 """`protodask publish` and `protodask registry`, and references wherever a model is read."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,7 @@ def test_publish__says_what_it_did(models: Path, tmp_path: Path, call: Call) -> 
         (("--attach", "a=missing"), 1, "not-found", ["missing"]),
         (("--metrics", "missing"), 1, "not-found", ["missing"]),
         (("--metrics", __file__), 1, "unreadable", [__file__, "`protodask evaluate`"]),
+        (("--metrics", os.path.dirname(__file__)), 1, "wrong-kind", ["is a folder"]),
     ],
 )
 def test_publish__wrong_use(

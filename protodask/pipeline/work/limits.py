@@ -150,6 +150,9 @@ def _what_there_is(content: Any, name: str) -> str:
     return f"there are {some(list(dict.fromkeys([*close, *beside, *plain])), MOST_LISTED)}"
 
 
+WRITTEN = "Give a file that --out of a command wrote."
+
+
 def read_results(path: str) -> Any:
     """The content of a JSON file of results, or of one that belongs to a version in a registry."""
     return follow(path, _read_results)
@@ -167,8 +170,10 @@ def _read_results(path: str) -> Any:
         raise
     except FileNotFoundError as error:
         raise StorageError(
-            "not-found", f"There is no file {mask(path)}.", "Check the path, and that the step before ran."
+            "not-found", f"There is no file {mask(path)}.", "Check the path; in a pipeline, that the step before ran."
         ) from error
+    except IsADirectoryError as error:
+        raise InputError("wrong-kind", f"{mask(path)} is a folder.", WRITTEN) from error
     except OSError as error:
         raise StorageError(
             "unreadable", f"The file {mask(path)} cannot be read ({error}).", "Check the path."
@@ -177,5 +182,5 @@ def _read_results(path: str) -> Any:
         raise FormatError(
             "unreadable",
             f"The file {mask(path)} is not valid JSON ({error}).",
-            "Give a file that --out of a command wrote.",
+            WRITTEN,
         ) from error
