@@ -43,7 +43,7 @@ def marker(record: Mapping[str, Any], kind: RecordKind) -> dict[str, Any]:
 
 
 def open_folder(path: str | os.PathLike[str], kind: RecordKind) -> Fields:
-    """What the marker of a folder says; `where` is its place."""
+    """What the marker of a folder says."""
     where = local_place(path, f"{kind.name}s")
     if not os.path.lexists(where):
         raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
