@@ -131,12 +131,12 @@ def interleaved(seed: int, *, overwriters: int) -> None:
         assert len(left) == 1
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_appends__of_several_at_a_url(seed: int) -> None:
     interleaved(seed, overwriters=0)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(6))
 def test_appends_and_overwrites__of_several_at_a_url(seed: int) -> None:
     interleaved(1_000 + seed, overwriters=1 + seed % 2)
 
