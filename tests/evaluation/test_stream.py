@@ -50,8 +50,9 @@ def watch(codes: bool = True) -> Watch:
 
 
 def assert_same(found: StreamSums, wanted: StreamSums) -> None:
-    for name in ("priority", "rows", "values", "weight"):
+    for name in ("priority", "rows", "weight"):
         np.testing.assert_array_equal(getattr(found.sample, name), getattr(wanted.sample, name))
+    np.testing.assert_allclose(found.sample.values, wanted.sample.values)  # a row alone is summed in another order
     for name in ("counts", "familiarity", "predicted", "labels"):
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
     np.testing.assert_allclose(found.probability, wanted.probability)
