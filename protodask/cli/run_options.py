@@ -44,6 +44,10 @@ class Telling:
             "URL",
         ),
     ] = None
+    notify_command: Annotated[
+        str | None,
+        _who("Run this on the same occasions, with a sentence as its input, to send mail for example.", "COMMAND"),
+    ] = None
     metrics: Annotated[str | None, _who("Write the figures of the run to this file, as OpenMetrics text.", "FILE")] = (
         None
     )
@@ -61,7 +65,7 @@ class Told:
         self._json_only = json_only
         self._quiet = quiet
         self._listeners: list[RunListener] = []
-        self._urls: set[str] = set()
+        self._notified: set[tuple[str | None, str | None]] = set()
         self._steps = 0
         self._reporter: Reporter | None = None
         self.ended: RunEnded | None = None
@@ -77,13 +81,14 @@ class Told:
         from protodask.pipeline.file.definition import notify_of
         from protodask.pipeline.telling.log import lines_to_file, lines_to_stream, run_log
         from protodask.pipeline.telling.metrics import run_metrics
-        from protodask.pipeline.telling.notify import notify_at
+        from protodask.pipeline.telling.notify import Notify
 
         if self._json_only:
             self._listeners.append(run_log(lines_to_stream(sys.stderr), self._pipeline))
-        if options.notify is not None:
-            with wrong_use():
-                self._notify(notify_at(options.notify))
+        with wrong_use():
+            for notify in (Notify(options.notify), Notify(command=options.notify_command)):
+                if notify != Notify():
+                    self._notify(notify)
         if (of_file := notify_of(self._pipeline, settings)) is not None:
             self._notify(of_file)
         _check_files(self._pipeline, options)
@@ -97,12 +102,13 @@ class Told:
         self._reporter = reporter
 
     def _notify(self, settings: Notify) -> None:
-        """Send notifications like that; to one address only once."""
-        from protodask.pipeline.telling.notify import webhook
+        """Send notifications like that; to one address, or by one command, only once."""
+        from protodask.pipeline.telling.notify import notifier
 
-        if settings.url not in self._urls:
-            self._urls.add(settings.url)
-            self._listeners.append(webhook(settings, self.warn))
+        to = settings.url, settings.command
+        if to not in self._notified:
+            self._notified.add(to)
+            self._listeners.append(notifier(settings, self.warn))
 
     def hear(self, event: RunEvent) -> None:
         """Pass an event on. Who fails to hear it is complained of: a run is worth more than what is told of it."""

@@ -201,6 +201,21 @@ def test_run__notifications_of_the_file_go_to_an_address_once(
     assert [body["occasion"] for body in sent] == ["gate"]
 
 
+def test_run__a_command_is_notified(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("run", "p.yaml", "--notify-command", "cat > said").exit_code == 0
+    assert not (folder / "said").exists()
+    assert call("run", "p.yaml", "--notify-command", "cat > said", "--set", "least=50").exit_code == 3
+    assert "told no by a gate at step 2 (enough)" in (folder / "said").read_text()
+    monkeypatch.setenv("PROTODASK_NOTIFY_COMMAND", "cat > said")
+    assert call("run", "none.yaml").exit_code == 1
+    assert "none.yaml failed" in (folder / "said").read_text()
+    (folder / "p.yaml").write_text(f"notify: {{command: 'echo > told; exit 4', when: [fresh, success]}}\n{PIPELINE}")
+    done = call("run", "p.yaml", "--notify-command", "hidden-word")
+    assert done.exit_code == 0
+    assert "Warning: The notification by the command was not sent (it ended with code 4)." in done.stderr
+    assert (folder / "told").exists()
+
+
 @pytest.mark.parametrize(
     ("more", "options", "exit_code", "fact"),
     [

@@ -107,10 +107,11 @@ def test_read__refuses_with_the_file_and_a_remedy(text: str, code: Code, fact: s
     assert path in caught.value.seen
 
 
-@pytest.mark.parametrize("url", ["[https://host.example/hidden]", "{a: https://host.example/hidden}"])
-def test_notify__never_shows_an_address_that_is_no_text(url: str, tmp_path: Path) -> None:
-    path = _write(tmp_path, f"notify: {{url: {url}}}\n{SAMPLE}")
-    with refused("bad-setting", "line 1", "url") as caught:
+@pytest.mark.parametrize("key", ["url", "command"])
+@pytest.mark.parametrize("value", ["[https://host.example/hidden]", "{a: https://host.example/hidden}"])
+def test_notify__never_shows_an_address_that_is_no_text(key: str, value: str, tmp_path: Path) -> None:
+    path = _write(tmp_path, f"notify: {{{key}: {value}}}\n{SAMPLE}")
+    with refused("bad-setting", "line 1", key) as caught:
         read_pipeline(path)
     assert "hidden" not in str(caught.value)
 
@@ -389,7 +390,8 @@ MISSPELT = "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n"
         ("overlap: never\n" + SAMPLE, "unknown-name", ["line 1: overlap is 'never'", "refuse, wait or leave"]),
         ("state: s3://bucket/state\n" + SAMPLE, "not-local", ["s3://bucket/state"]),
         ("state: 5\n" + SAMPLE, "bad-setting", ["state is 5"]),
-        ("notify: {when: failure}\n" + SAMPLE, "setting-missing", ["line 1: notify", "'url'"]),
+        ("notify: {when: failure}\n" + SAMPLE, "setting-missing", ["line 1: notify", "url and command"]),
+        ("notify: {url: https://a, command: mail}\n" + SAMPLE, "settings-conflict", ["line 1: notify"]),
         ("notify: {url: ftp://a}\n" + SAMPLE, "bad-setting", ["line 1: notify", "https://"]),
         (
             "notify:\n  url: https://a\n  when: sometimes\n" + SAMPLE,
@@ -444,6 +446,10 @@ def test_notify__may_come_from_a_variable_and_be_left_empty(tmp_path: Path) -> N
     assert told is not None
     assert told.when == ("failure", "success")
     assert "secret" not in repr(told)
+    path = _write(tmp_path, "variables: {hook: '', mail: cat}\nnotify: {url: '${hook}', command: '${mail}'}\n" + SAMPLE)
+    told = read_pipeline(path, environment={}).notify
+    assert told is not None
+    assert (told.url, told.command) == (None, "cat")
 
 
 def test_state__is_named_by_the_file_or_by_itself(tmp_path: Path) -> None:

@@ -1,35 +1,31 @@
-"""Notifications, sent to servers on this machine that behave well and badly."""
+"""Notifications, sent to servers on this machine and given to commands, that behave well and badly."""
 
 import json
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support.errors import refused
 
-from protodask.errors import InputError
-from protodask.pipeline.telling.events import (
-    GateRefused,
-    RunEnded,
-    RunEvent,
-    RunStarted,
-    Status,
-    StepFailed,
-    StepFresh,
-    StepIdentity,
-    StepStarted,
-)
-from protodask.pipeline.telling.notify import Notify, Occasion, check_notify, notify_at, shown_address, webhook
+from protodask.errors import Code
+from protodask.pipeline.telling import notify
+from protodask.pipeline.telling.events import Done, RunEnded, RunStarted, Status, StepIdentity, StepOutcome
+from protodask.pipeline.telling.notify import Notify, Occasion, check_notify, notifier
+from protodask.pipeline.telling.webhook import shown_address
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIT, GATE = StepIdentity(2, "training", "fit"), StepIdentity(3, "better", "gate")
 ALL: tuple[Occasion, ...] = ("failure", "gate", "success", "fresh")
-NO = GateRefused(GATE, ("The log-loss is not better.",), stops=False)
+NO = ("The log-loss is not better.",)
 
 
 @dataclass
@@ -53,7 +49,8 @@ def _serving() -> Iterator[Server]:
         def do_POST(self) -> None:
             found.methods.append("POST")
             found.headers.append(dict(self.headers))
-            found.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            found.bodies.append(json.loads(body) if "json" in self.headers["Content-Type"] else body)
             if found.act is not None:
                 found.act(self)
                 return
@@ -93,29 +90,34 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield found
 
 
-def _tell(notify: Notify, *events: RunEvent) -> list[str]:
+def _tell(settings: Notify, end: RunEnded) -> list[str]:
     """What was complained of."""
     complaints: list[str] = []
-    listen = webhook(notify, complaints.append, host="this-machine", pauses=(0.0, 0.0))
-    for event in (RunStarted("refresh.yaml", "run-7", NOON, 3), *events):
+    listen = notifier(settings, complaints.append, host="this-machine", pauses=(0.0, 0.0))
+    for event in (RunStarted("refresh.yaml", "run-7", NOON, 3), end):
         listen(event)
     return complaints
 
 
-def _ended(status: Status, message: str = "", code: str | None = None) -> RunEnded:
-    return RunEnded("refresh.yaml", "run-7", NOON, 12.3456, status, message, code)
+def _ended(
+    status: Status,
+    message: str = "",
+    code: str | None = None,
+    reasons: tuple[str, ...] = (),
+    steps: tuple[StepOutcome, ...] = (),
+) -> RunEnded:
+    return RunEnded("refresh.yaml", "run-7", NOON, 12.3456, status, message, code, reasons, steps)
+
+
+def _refused(status: Status, answer: Done = "done") -> RunEnded:
+    left_out = StepOutcome(StepIdentity(4, "after", "publish"), "left out")
+    return _ended(status, "The gate said no.", reasons=NO, steps=(StepOutcome(GATE, answer), left_out))
 
 
 def test_webhook__a_failure_says_where_and_what(server: Server) -> None:
-    error = InputError("column-missing", "There is no column y.", "Name another.")
-    complaints = _tell(
-        Notify(server.url()),
-        StepFresh(StepIdentity(1, "data", "ingest")),
-        StepStarted(FIT, "fit, a into b", "new"),
-        StepFailed(FIT, 1.0, error),
-        _ended("failed", str(error), error.code),
-    )
-    assert complaints == []
+    steps = (StepOutcome(StepIdentity(1, "data", "ingest"), "fresh"), StepOutcome(FIT, "failed"))
+    end = _ended("failed", "There is no column y. Name another.", "column-missing", steps=steps)
+    assert _tell(Notify(server.url()), end) == []
     assert server.bodies == [
         {
             "pipeline": "refresh.yaml",
@@ -135,61 +137,40 @@ def test_webhook__a_failure_says_where_and_what(server: Server) -> None:
 
 
 def test_webhook__a_gate_gives_its_reasons(server: Server) -> None:
-    assert _tell(Notify(server.url()), StepStarted(GATE, "", ""), NO, _ended("refused", "The gate said no.")) == []
+    assert _tell(Notify(server.url()), _refused("refused")) == []
     (body,) = server.bodies
     assert (body["occasion"], body["reasons"]) == ("gate", ["The log-loss is not better."])
     assert body["step"] == {"number": 3, "name": "better", "kind": "gate"}
 
 
-REPEATED = GateRefused(GATE, ("As before.",), stops=False, repeated=True)
-
-
 @pytest.mark.parametrize(
-    ("events", "occasion"),
+    ("end", "occasion"),
     [
-        ((_ended("failed"),), "failure"),
-        ((_ended("interrupted"),), "failure"),
-        ((NO, _ended("failed")), "failure"),
-        ((NO, _ended("refused")), "gate"),
-        ((NO, _ended("stopped")), "gate"),
-        ((NO, _ended("done")), "gate"),  # a no that the step accepts
-        ((REPEATED, _ended("refused")), None),
-        ((REPEATED, _ended("stopped")), None),
-        ((REPEATED, _ended("done")), "success"),
-        ((REPEATED, NO, _ended("refused")), "gate"),
-        ((_ended("done"),), "success"),
-        ((_ended("fresh"),), "fresh"),
-        ((_ended("left"),), None),
+        (_ended("failed"), "failure"),
+        (_ended("interrupted"), "failure"),
+        (_refused("failed"), "failure"),  # files of a step before it failed
+        (_refused("refused"), "gate"),
+        (_refused("stopped"), "gate"),
+        (_refused("refused", "fresh"), None),
+        (_refused("stopped", "fresh"), None),
+        (_ended("done"), "success"),
+        (_ended("fresh"), "fresh"),
+        (_ended("left"), None),
     ],
 )
-def test_webhook__the_occasion_of_an_end(
-    server: Server, events: tuple[RunEvent, ...], occasion: Occasion | None
-) -> None:
-    assert _tell(Notify(server.url(), when=ALL), *events) == []
+def test_webhook__the_occasion_of_an_end(server: Server, end: RunEnded, occasion: Occasion | None) -> None:
+    assert _tell(Notify(server.url(), when=ALL), end) == []
     assert [body["occasion"] for body in server.bodies] == [] if occasion is None else [occasion]
     asked = len(server.bodies)
     others = tuple(name for name in ALL if name != occasion)
-    assert _tell(Notify(server.url(), when=others), *events) == []
+    assert _tell(Notify(server.url(), when=others), end) == []
     assert len(server.bodies) == asked, "sent on an occasion that was not asked for"
 
 
-def test_webhook__a_second_run_does_not_remember_the_first(server: Server) -> None:
-    complaints: list[str] = []
-    listen = webhook(Notify(server.url(), when=ALL), complaints.append, host="h", pauses=())
-    for status in ("refused", "done"):
-        listen(RunStarted("refresh.yaml", "run", NOON, 1))
-        if status == "refused":
-            listen(NO)
-        listen(_ended(status))
-    assert [(body["occasion"], body["reasons"]) for body in server.bodies] == [
-        ("gate", ["The log-loss is not better."]),
-        ("success", []),
-    ]
-
-
 def test_webhook__slack_gets_a_text_that_cannot_call_people(server: Server) -> None:
-    events = (StepFailed(StepIdentity(1, "<!channel>", "fit"), 1.0, InputError("bad-value", "a & b.", "Do.")),)
-    assert _tell(Notify(server.url(), format="slack"), *events, _ended("failed", "a & b. <@U1> s3://k:word@b")) == []
+    steps = (StepOutcome(StepIdentity(1, "<!channel>", "fit"), "failed"),)
+    end = _ended("failed", "a & b. <@U1> s3://k:word@b", steps=steps)
+    assert _tell(Notify(server.url(), format="slack"), end) == []
     (body,) = server.bodies
     assert body == {
         "text": "protodask on this-machine: refresh.yaml failed at step 1 (&lt;!channel&gt;), run run-7. "
@@ -197,18 +178,31 @@ def test_webhook__slack_gets_a_text_that_cannot_call_people(server: Server) -> N
     }
 
 
+def test_webhook__a_sentence_is_a_text(server: Server) -> None:
+    assert _tell(Notify(server.url(), format="text"), _ended("failed", "a & b.")) == []
+    assert server.bodies == ["protodask on this-machine: refresh.yaml failed, run run-7. a & b.\n"]
+    assert server.headers[0]["Content-Type"] == "text/plain; charset=utf-8"
+
+
 def test_webhook__names_the_step_that_failed_though_others_came_after_it(server: Server) -> None:
-    error = InputError("files-failed", "1 file cannot be scored.", "Mend it.")
-    events = (StepStarted(FIT, "", ""), StepFailed(FIT, 1.0, error), StepFresh(GATE), StepStarted(GATE, "", ""))
-    for later in ((), (StepFailed(GATE, 1.0, error),)):
-        assert _tell(Notify(server.url()), *events, *later, _ended("failed", str(error))) == []
+    for later in ((StepOutcome(GATE, "fresh"),), (StepOutcome(GATE, "failed"),)):
+        assert _tell(Notify(server.url()), _ended("failed", steps=(StepOutcome(FIT, "failed"), *later))) == []
         assert server.bodies[-1]["step"] == {"number": FIT.number, "name": FIT.name, "kind": FIT.kind}
+
+
+def test_webhook__names_the_step_that_was_under_way(server: Server) -> None:
+    steps = (StepOutcome(StepIdentity(1, "data", "ingest"), "done"), StepOutcome(FIT, "interrupted"))
+    assert _tell(Notify(server.url()), _ended("interrupted", steps=steps)) == []
+    assert server.bodies[-1]["step"]["name"] == "training"
 
 
 def test_webhook__secrets_of_places_are_masked(server: Server) -> None:
     place = "s3://user:quiet-word@bucket/x"
-    reason = GateRefused(GATE, (f"{place} is worse.",), stops=True)
-    assert _tell(Notify(server.url()), reason, _ended("stopped", f"see {place}?token=hidden-too")) == []
+    end = _ended(
+        "stopped", f"see {place}?token=hidden-too", None, (f"{place} is worse.",), (StepOutcome(GATE, "done"),)
+    )
+    assert _tell(Notify(server.url()), end) == []
+    assert "bucket" in json.dumps(server.bodies)
     assert "quiet-word" not in json.dumps(server.bodies)
     assert "hidden-too" not in json.dumps(server.bodies)
 
@@ -310,7 +304,7 @@ def test_check__addresses_that_are_none(url: str) -> None:
         check_notify(Notify(url))
     assert "example" not in str(caught.value)
     with refused("bad-setting", "https://", "http://"):
-        notify_at(url)
+        notifier(Notify(url), print)
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, 61.0, float("nan"), float("inf")])
@@ -319,9 +313,12 @@ def test_check__timeouts_are_bounded(timeout: float) -> None:
         check_notify(Notify("https://example.org/x", timeout=timeout))
 
 
-def test_notify_at__takes_the_format_from_the_host() -> None:
-    assert notify_at("https://hooks.slack.com/services/T/B/x").format == "slack"
-    assert notify_at("https://example.org/hooks.slack.com").format == "json"
+def test_webhook__takes_the_form_from_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+    monkeypatch.setattr(notify, "post", lambda url, body, *_: sent.append(body))
+    for url in ("https://hooks.slack.com/services/T/B/x", "https://example.org/hooks.slack.com"):
+        assert _tell(Notify(url), _ended("failed")) == []
+    assert [sorted(json.loads(body))[-1] for body in sent] == ["text", "time"]
 
 
 def test_address__nothing_but_the_host_is_shown() -> None:
@@ -329,3 +326,61 @@ def test_address__nothing_but_the_host_is_shown() -> None:
     assert shown_address(url) == "https://hooks.example.org/***"
     assert "secret" not in repr(Notify(url))
     assert "word" not in repr(Notify(url))
+
+
+def test_command__gets_a_sentence_and_the_occasion(tmp_path: Path) -> None:
+    place = tmp_path / "said"
+    command = f'(echo "$PROTODASK_OCCASION"; cat) > {place}'
+    assert _tell(Notify(command=command), _refused("refused")) == []
+    sentence = "protodask on this-machine: refresh.yaml was told no by a gate at step 3 (better), run run-7."
+    assert place.read_text() == f"gate\n{sentence} {NO[0]}\n"
+    assert _tell(Notify(command=command, format="json"), _ended("failed", "No.")) == []
+    assert json.loads(place.read_text().partition("\n")[2])["message"] == "No."
+
+
+def test_command__that_fails_is_complained_of_but_not_shown() -> None:
+    (complaint,) = _tell(Notify(command="echo see https://me:word@host/x >&2; exit 3 # hidden"), _ended("failed"))
+    assert complaint == "The notification by the command was not sent (it ended with code 3: see https://***@host/x)."
+    (complaint,) = _tell(Notify(command="no-such-program-here hidden"), _ended("failed"))
+    assert "code 127" in complaint
+    assert "hidden" not in repr(Notify(command="hidden"))
+
+
+@pytest.mark.parametrize("command", ["sleep 60 & sleep 60; echo", "trap '' TERM; while :; do sleep 1; done"])
+def test_command__that_does_not_end_is_ended_with_what_it_started(command: str, tmp_path: Path) -> None:
+    own = tmp_path / "pid"
+    began = time.monotonic()
+    (complaint,) = _tell(Notify(command=f"echo $$ > {own}; {command}", timeout=0.2), _ended("failed"))
+    assert "within 0.2 seconds" in complaint
+    assert time.monotonic() - began < 30
+    group = int(own.read_text())
+    left = [process for process in psutil.process_iter(["pid", "status"]) if _is_in(process.info["pid"], group)]
+    assert [process.info for process in left if process.info["status"] != psutil.STATUS_ZOMBIE] == []
+
+
+def _is_in(process: int, group: int) -> bool:
+    try:
+        return os.getpgid(process) == group
+    except ProcessLookupError:
+        return False
+
+
+def test_command__may_read_nothing_and_leave_something_running(tmp_path: Path) -> None:
+    long = _ended("failed", "x" * 1900)
+    own = tmp_path / "pid"
+    assert _tell(Notify(command=f"exec <&-; sleep 60 & echo $! > {own}"), long) == []
+    os.kill(int(own.read_text()), 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (Notify(), "setting-missing"),
+        (Notify("https://example.org", command="true"), "settings-conflict"),
+        (Notify(command=" "), "bad-setting"),
+        (Notify(command="a\0b"), "bad-setting"),
+    ],
+)
+def test_check__one_of_address_and_command(given: Notify, code: Code) -> None:
+    with refused(code):
+        check_notify(given)

@@ -183,13 +183,17 @@ def _notify(document: Document, variables: Mapping[str, Variable], path: str) ->
         return f"The pipeline {path}, line {line}: notify"
 
     values = _fill(content, variables, at(None))
-    if isinstance(values, Mapping) and values.get("url") in ("", None) and "url" in values:
-        return None  # a variable that is left empty: nobody is told
-    if isinstance(values, Mapping) and not isinstance(values.get("url", ""), str):
-        # Before the usual message about a value of the wrong type: it would show the address, which is a secret.
-        raise InputError(
-            "bad-setting", f"{at('url')}: url is no text.", "Give one address, in quotation marks if need be."
-        )
+    if isinstance(values, Mapping):
+        given = [key for key in ("url", "command") if key in values]
+        for key in given:
+            if not isinstance(values[key], str | None):
+                # Before the usual message about a value of the wrong type: it would show the address, a secret.
+                raise InputError(
+                    "bad-setting", f"{at(key)}: {key} is no text.", f"Give one {key}, in quotation marks if need be."
+                )
+        values = {key: value for key, value in values.items() if key not in given or value}
+        if given and not any(key in values for key in given):
+            return None  # a variable that is left empty: nobody is told
     notify = parse_record(Notify, values, at)
     try:
         check_notify(notify)

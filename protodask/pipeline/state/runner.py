@@ -158,7 +158,7 @@ class _Run:
             if self.failed:
                 raise self.failed[0]
         except ProtodaskError as error:
-            self._end("failed", message=str(error), code=error.code)
+            self._end("failed", refused or (), str(error), error.code)
             raise
         except (KeyboardInterrupt, SystemExit):
             self._end("interrupted")
@@ -257,6 +257,7 @@ class _Run:
             raise
         except (KeyboardInterrupt, SystemExit):
             self._note_failure(plan, state, own)
+            self.outcomes.append(StepOutcome(step, "interrupted", seconds=time.monotonic() - began))
             raise
         self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
         self._note_absent(plan)

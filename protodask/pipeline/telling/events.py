@@ -19,9 +19,9 @@ Status = Literal["done", "fresh", "failed", "refused", "stopped", "left", "inter
 ("refused") or where it is the end of this run ("stopped"); without a start, as another run was under way; by a signal.
 """
 
-Done = Literal["done", "fresh", "failed", "waits", "left out", "not looked at"]
-"""What became of a step: it was done, it was fresh, it failed for some of its files, it waits for something that has
-not come yet, a gate's no came before it, or only later ones were asked for.
+Done = Literal["done", "fresh", "failed", "interrupted", "waits", "left out", "not looked at"]
+"""What became of a step: it was done, it was fresh, it failed, for some of its files or all, it was ended from outside,
+it waits for something that has not come yet, a gate's no came before it, or only others were asked for.
 """
 
 Level = Literal["info", "warning", "error"]
