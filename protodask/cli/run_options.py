@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,7 +17,7 @@ from protodask.pipeline.steps.base import Option
 
 if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
-    from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener
+    from protodask.pipeline.telling.events import Known, RunEnded, RunEvent, RunListener
     from protodask.pipeline.telling.log import WriteLine
     from protodask.pipeline.telling.notify import Notify
 
@@ -66,6 +66,7 @@ class Told:
         self._quiet = quiet
         self._listeners: list[RunListener] = []
         self._notified: set[tuple[str | None, str | None]] = set()
+        self._state_folder: str | None = None
         self._steps = 0
         self._reporter: Reporter | None = None
         self.ended: RunEnded | None = None
@@ -78,7 +79,7 @@ class Told:
 
     def tell(self, options: Telling, settings: Sequence[str]) -> None:
         """Tell those whom the options name and the file, those of notifications first: they hear what is wrong here."""
-        from protodask.pipeline.file.definition import notify_of
+        from protodask.pipeline.file.definition import read_beforehand
         from protodask.pipeline.telling.log import lines_to_file, lines_to_stream, run_log
         from protodask.pipeline.telling.metrics import run_metrics
         from protodask.pipeline.telling.notify import Notify
@@ -89,8 +90,10 @@ class Told:
             for notify in (Notify(options.notify), Notify(command=options.notify_command)):
                 if notify != Notify():
                     self._notify(notify)
-        if (of_file := notify_of(self._pipeline, settings)) is not None:
-            self._notify(of_file)
+        beforehand = read_beforehand(self._pipeline, settings)
+        self._state_folder = beforehand.state_folder
+        if beforehand.notify is not None:
+            self._notify(beforehand.notify)
         _check_files(self._pipeline, options)
         if options.log_file is not None:
             self._listeners.append(run_log(lines_to_file(options.log_file), self._pipeline))
@@ -155,11 +158,22 @@ class Told:
         from protodask.pipeline.telling.events import RunEnded, Said
 
         if self.ended is None:
-            self.hear(RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}", code))
+            end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}", code)
+            self.hear(replace(end, known=self._known()))
         elif self.ended.status != "failed":  # what came of the run could not be shown
             self.hear(Said(f"{seen} {remedy}", "error", code))
         if not self._json_only:
             complain(seen, remedy, code)
+
+    def _known(self) -> Known:
+        """What is known of earlier runs, where this one came to nothing."""
+        from protodask.data.places.locations import locate
+        from protodask.pipeline.state.records import State
+        from protodask.pipeline.telling.events import Known
+
+        if self._state_folder is None:
+            return Known()
+        return State(locate(self._state_folder), self._pipeline).known()
 
 
 def _check_files(pipeline: str, options: Telling) -> None:

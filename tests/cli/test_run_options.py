@@ -277,6 +277,28 @@ def test_run__metrics(folder: Path, call: Call) -> None:
     check_failed(refused, 1, "wrong-kind", folder)
 
 
+@pytest.mark.parametrize("state", ["", "state: elsewhere\n"])
+def test_run__metrics_of_a_run_that_came_to_nothing_keep_what_is_known(state: str, folder: Path, call: Call) -> None:
+    (folder / "p.yaml").write_text(state + PIPELINE)
+    assert call("run", "p.yaml", "--metrics", "p.prom").exit_code == 0
+
+    def figures() -> dict[str, str]:
+        return dict(line.rsplit(" ", 1) for line in (folder / "p.prom").read_text().splitlines() if line[0] != "#")
+
+    before = figures()
+    for wrong in (("--set", "row=1"), ("--to", "nothing")):
+        assert call("run", "p.yaml", "--metrics", "p.prom", *wrong).exit_code == 2
+        now = figures()
+        changed = {name.partition("{")[0] for name in now if now[name] != before[name]}
+        assert now.keys() == before.keys()
+        assert changed == {
+            "protodask_run_status",
+            "protodask_run_success",
+            "protodask_run_end_timestamp_seconds",
+            "protodask_run_duration_seconds",
+        }
+
+
 def test_run__goes_on_where_a_listener_fails(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> Callable[[object], None]:
         def listen(event: object) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 from support.errors import refused
 
-from protodask.errors import InputError, OutputExistsError
-from protodask.pipeline.results.common import PredictionsWritten
-from protodask.pipeline.telling.events import (
-    GateRefused,
-    RunEnded,
-    RunEvent,
-    RunStarted,
-    Status,
-    StepDone,
-    StepFailed,
-    StepFresh,
-    StepIdentity,
-)
+from protodask.errors import OutputExistsError
+from protodask.pipeline.state.records import State
+from protodask.pipeline.telling.events import RunEnded, Status, StepIdentity, StepOutcome
 from protodask.pipeline.telling.metrics import FAMILIES, run_metrics
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -52,28 +42,32 @@ ANSWER = {
 Figures = dict[tuple[str, ...], float]
 
 
-@dataclass(frozen=True)
-class Described(PredictionsWritten):
-    """A result with the description it is given."""
-
-    described: Any = None
-
-    def describe(self) -> dict[str, Any]:
-        return dict(self.described)
+def _done(step: StepIdentity, seconds: float, described: dict[str, Any]) -> StepOutcome:
+    return StepOutcome(step, "done", described, seconds)
 
 
-def _done(step: StepIdentity, seconds: float, described: dict[str, Any]) -> StepDone:
-    return StepDone(step, seconds, Described("", 0, 0, described=described))
+def _fresh(step: StepIdentity, described: dict[str, Any] | None = None, waiting: int | None = None) -> StepOutcome:
+    return StepOutcome(step, "fresh", described, waiting=waiting)
 
 
 def _run(
-    path: Path, status: Status, events: Sequence[RunEvent], hours: int = 0, steps: int = 3, pipeline: str = "score.yaml"
+    path: Path,
+    status: Status,
+    outcomes: Sequence[StepOutcome],
+    hours: int = 0,
+    names: Sequence[str] = ("scoring", "judged", "ok"),
+    pipeline: str = "score.yaml",
 ) -> Figures:
+    """The figures after a run that ended so, given what the state at the same place knows of those before."""
     complaints: list[str] = []
     listen = run_metrics(str(path), complaints.append)
-    now = NOON + timedelta(hours=hours)
-    for event in (RunStarted(pipeline, "r", now, steps), *events, RunEnded(pipeline, "r", now, 4.5, status)):
-        listen(event)
+    state = State(f"{path}.state", pipeline)
+    end = RunEnded(pipeline, "r", NOON + timedelta(hours=hours), 4.5, status, steps=tuple(outcomes))
+    end = replace(end, known=state.known().after(end, names))
+    if status != "left":
+        state.ended(end)
+        assert state.known() == end.known
+    listen(end)
     assert complaints == []
     return _read(path) if path.exists() else {}
 
@@ -149,9 +143,9 @@ def test_metrics__a_fresh_run_gives_what_is_recorded_and_the_durations_of_the_ru
     path = tmp_path / "score.prom"
     before = _run(path, "done", WHOLE)
     again = (
-        StepFresh(PREDICT, {"kind": "predictions", "rows": 70}),
-        StepFresh(JUDGE, SCORES | {"log_loss": 0.5}),
-        StepFresh(GATE, None),
+        _fresh(PREDICT, {"kind": "predictions", "rows": 70}),
+        _fresh(JUDGE, SCORES | {"log_loss": 0.5}),
+        _fresh(GATE, None),
     )
     found = _run(path, "fresh", again, hours=1)
     noon = NOON.timestamp()
@@ -167,14 +161,15 @@ def test_metrics__a_fresh_run_gives_what_is_recorded_and_the_durations_of_the_ru
     }
     assert found == before | changed
     path.unlink()
-    found = _run(path, "fresh", again, hours=1)
-    assert found["model_quality", "judged", "accuracy"] == 0.9, "from the record, without an earlier file"
+    assert _run(path, "fresh", again, hours=1) == found, "without an earlier file"
+    found = _run(tmp_path / "other.prom", "fresh", again, hours=1)
+    assert found["model_quality", "judged", "accuracy"] == 0.9, "from the record of the step alone"
 
 
 def test_metrics__a_failure_keeps_the_time_of_the_last_success_and_the_figures(tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     before = _run(path, "done", WHOLE)
-    failed = (StepFresh(PREDICT), StepFailed(JUDGE, 1.5, InputError("bad-value", "No.", "Yes.")))
+    failed = (_fresh(PREDICT), StepOutcome(JUDGE, "failed", seconds=1.5))
     found = _run(path, "failed", failed, hours=2)
     assert found == before | {
         ("run_status", "done"): 0,
@@ -193,7 +188,7 @@ def test_metrics__a_failure_keeps_the_time_of_the_last_success_and_the_figures(t
 
 def test_metrics__what_a_failed_step_did_nevertheless(tmp_path: Path) -> None:
     described = {"kind": "scored files", "rows": 30, "files": 3, "repeated": 0, "waiting": 0, "failed": 1, "changed": 0}
-    failed = StepFailed(PREDICT, 1.5, InputError("bad-value", "No.", "Yes."), Described("", 0, 0, described=described))
+    failed = StepOutcome(PREDICT, "failed", described, 1.5)
     found = _run(tmp_path / "score.prom", "failed", [failed])
     assert found["step_failed", "scoring"] == 1
     assert found["step_rows", "scoring"] == 30
@@ -205,9 +200,9 @@ def test_metrics__what_a_failed_step_did_nevertheless(tmp_path: Path) -> None:
 def test_metrics__steps_that_are_gone_go(tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     _run(path, "done", WHOLE)
-    found = _run(path, "done", WHOLE[:2], steps=2)
+    found = _run(path, "done", WHOLE[:2], names=("scoring", "judged"))
     assert not any("ok" in labels for labels in found)
-    found = _run(path, "done", WHOLE[:1], steps=2)
+    found = _run(path, "done", (*WHOLE[:1], StepOutcome(JUDGE, "not looked at")), names=("scoring", "judged"))
     assert ("model_quality", "judged", "accuracy") in found, "a step that was not looked at"
 
 
@@ -226,13 +221,13 @@ def test_metrics__a_gate_that_says_no(repeated: bool, tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     _run(path, "done", WHOLE)
     answer = ANSWER | {"passed": False, "figures": [{"name": "drift.largest", "value": 0.4}]}
-    told = StepFresh(GATE, answer) if repeated else _done(GATE, 0.5, answer)
-    found = _run(path, "refused", (*WHOLE[:2], told, GateRefused(GATE, ("No.",), False, repeated)), hours=1)
+    told = _fresh(GATE, answer) if repeated else _done(GATE, 0.5, answer)
+    found = _run(path, "refused", (*WHOLE[:2], told), hours=1)
     assert found["gate_passed", "ok"] == 0
     assert found["gate_figure", "ok", "drift.largest"] == 0.4
     assert found["run_success",] == 0
     assert found["run_last_success_timestamp_seconds",] == NOON.timestamp()
-    stopped = _run(path, "stopped", (*WHOLE[:2], told, GateRefused(GATE, ("No.",), True, repeated)), hours=2)
+    stopped = _run(path, "stopped", (*WHOLE[:2], told), hours=2)
     assert stopped["run_success",] == 1
 
 
@@ -247,7 +242,7 @@ def test_metrics__of_what_a_monitor_saw(tmp_path: Path) -> None:
         "accuracy": 0.8,
         "predictions": "odd",
     }
-    found = _run(tmp_path / "m.prom", "done", [_done(StepIdentity(1, "m", "monitor"), 1.0, seen)], steps=1)
+    found = _run(tmp_path / "m.prom", "done", [_done(StepIdentity(1, "m", "monitor"), 1.0, seen)], names=("m",))
     figures = {
         labels: value
         for labels, value in found.items()
@@ -272,7 +267,7 @@ def test_metrics__of_files(tmp_path: Path) -> None:
     scored["marked"] = 7
     taken = {"kind": "dataset", "rows": 1000, "new_sources": 4, "new_rows": 80, "left": ["a.csv"]}
     events = [_done(PREDICT, 2.0, scored), _done(JUDGE, 4.0, taken)]
-    found = _run(tmp_path / "m.prom", "done", events, steps=2)
+    found = _run(tmp_path / "m.prom", "done", events)
     shown = {"files", "rows_marked", "step_rows_per_second"}
     assert {labels: value for labels, value in found.items() if labels[0] in shown} == {
         ("rows_marked", "scoring"): 7,
@@ -290,14 +285,14 @@ def test_metrics__of_files(tmp_path: Path) -> None:
 
 def test_metrics__of_files_that_wait_where_nothing_is_new(tmp_path: Path) -> None:
     left = {"kind": "scored files", "files": 3, "waiting": 0}
-    found = _run(tmp_path / "m.prom", "fresh", [StepFresh(PREDICT, left, waiting=2)], steps=1)
+    found = _run(tmp_path / "m.prom", "fresh", [_fresh(PREDICT, left, waiting=2)])
     assert (found["files", "scoring", "waiting"], found["files", "scoring", "scored"]) == (2, 3)
-    found = _run(tmp_path / "m.prom", "fresh", [StepFresh(PREDICT, {**left, "waiting": 2}, waiting=0)], steps=1)
+    found = _run(tmp_path / "m.prom", "fresh", [_fresh(PREDICT, {**left, "waiting": 2}, waiting=0)])
     assert found["files", "scoring", "waiting"] == 0
     for waiting in (1, 0):  # of a step that was never done, as nothing has come
-        found = _run(tmp_path / "n.prom", "fresh", [StepFresh(PREDICT, None, waiting)], steps=1)
+        found = _run(tmp_path / "n.prom", "fresh", [_fresh(PREDICT, None, waiting)])
         assert found["files", "scoring", "waiting"] == waiting
-    assert ("files", "judged", "waiting") not in _run(tmp_path / "o.prom", "fresh", [StepFresh(JUDGE, None)], steps=1)
+    assert ("files", "judged", "waiting") not in _run(tmp_path / "o.prom", "fresh", [_fresh(JUDGE, None)])
 
 
 def test_metrics__a_run_that_left_changes_nothing(tmp_path: Path) -> None:
@@ -332,11 +327,13 @@ def test_metrics__the_file_is_readable_by_others_and_nothing_lies_beside_it(tmp_
 def test_metrics__names_and_secrets(tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     step = StepIdentity(1, 'a "b"\\\n{c}', "evaluate")
-    found = _run(path, "done", (_done(step, 0.0, SCORES),), pipeline="s3://user:quiet-word@bucket/p.yaml")
+    found = _run(
+        path, "done", (_done(step, 0.0, SCORES),), names=(step.name,), pipeline="s3://user:quiet-word@bucket/p.yaml"
+    )
     assert found["step_rows", 'a "b"\\\n{c}'] == 500
     assert ("step_rows_per_second", 'a "b"\\\n{c}') not in found, "in no time at all"
     assert "quiet-word" not in path.read_text()
-    again = _run(path, "failed", (), pipeline="s3://user:quiet-word@bucket/p.yaml")
+    again = _run(path, "failed", (), names=(step.name,), pipeline="s3://user:quiet-word@bucket/p.yaml")
     assert again["step_rows", 'a "b"\\\n{c}'] == 500
 
 

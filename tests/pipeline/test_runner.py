@@ -612,6 +612,7 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
             assert other.stdout.readline().strip() == "True"
             with refused("written-by-another", f"process {other.pid}", "--overlap wait", kind=ProtodaskError):
                 work.run(replace(pipeline, overlap="refuse"))
+            assert not list((tmp_path / "state").glob("run-*.json")), "the other run notes how it ends"
 
             def hear(event: RunEvent) -> None:
                 if isinstance(event, Said):
@@ -632,6 +633,7 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
             other.kill()
     assert [outcome.status for outcome in outcomes] == [status]
     assert len(waited) == (overlap == "wait")
+    assert len(list((tmp_path / "state").glob("run-*.json"))) == (overlap == "wait")
     assert all(f"process {other.pid}" in text for text in waited)
 
 
@@ -690,6 +692,7 @@ def test_run__the_record_of_a_fit_with_other_data_goes(engine: Engine, tmp_path:
         run_pipeline(pipeline, interrupted, listen=heard.append)
     assert isinstance(heard[-1], RunEnded)
     assert heard[-1].status == "interrupted"
+    assert heard[-1].steps[-1].status == "interrupted"
     assert (tmp_path / "model.zarr.run").is_dir()
     other = replace(pipeline, steps=(replace(steps[0], rows=500), steps[1]))
     outcome = run_steps(other, engine)

@@ -52,7 +52,7 @@ def told_run(outcome: RunEnded) -> Iterator[Piece]:
             yield judgement
     match outcome.status:
         case "fresh":
-            files, steps = sum(entry.waiting for entry in outcome.steps), [entry.status for entry in outcome.steps]
+            files, steps = sum(entry.waiting or 0 for entry in outcome.steps), [entry.status for entry in outcome.steps]
             idle = steps.count("waits")
             rest = f" {count(idle, 'step')} will have work when something new has come." if idle else ""
             yield f"There is nothing to do: everything is up to date{_left(files)}.{rest}"

@@ -60,8 +60,7 @@ class Pipeline:
     @property
     def state_folder(self) -> str:
         """Where runs remember what they did."""
-        stem = os.path.splitext(os.path.basename(self.path))[0]
-        return self.state or os.path.join(STATE_FOLDER, stem or "pipeline")
+        return self.state or usual_state_folder(self.path)
 
     def name(self, number: int) -> str:
         """The name of the step of this number, from 1: its own, or that of its kind and its number."""
@@ -136,21 +135,35 @@ def _check_circles(pipeline: Pipeline) -> None:
                         )
 
 
-def notify_of(path: str, settings: Sequence[str], environment: Mapping[str, str] = os.environ) -> Notify | None:
-    """Whom a pipeline file tells of its runs, read by itself: of whatever else is wrong with it they are to hear.
+@dataclass(frozen=True)
+class Beforehand:
+    """What counts of a pipeline file whatever is wrong with the rest: who is to hear of it, and what was before."""
 
-    None where that cannot be read; `settings` are texts "name=value".
-    """
+    state_folder: str
+    notify: Notify | None = None
+
+
+def read_beforehand(path: str, settings: Sequence[str], environment: Mapping[str, str] = os.environ) -> Beforehand:
+    """Read it by itself, as far as it can be read; `settings` are texts "name=value"."""
     given = dict(text.split("=", 1) for text in settings if "=" in text)
     found: dict[str, Variable] = {}
+    folder, notify = usual_state_folder(path), None
     with suppress(ProtodaskError):
         document = read_document(path)
         variables = document.content.get("variables")
         for name, default in variables.items() if isinstance(variables, Mapping) else ():
             with suppress(InputError):
                 found[name] = _variable(document, name, default, found, given, environment, path)
-        return _notify(document, found, path)
-    return None
+        with suppress(InputError):
+            folder = _state(document, found, path) or folder
+        notify = _notify(document, found, path)
+    return Beforehand(folder, notify)
+
+
+def usual_state_folder(path: str) -> str:
+    """Where runs of a pipeline file remember what they did, where it does not say so itself."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return os.path.join(STATE_FOLDER, stem or "pipeline")
 
 
 def _state(document: Document, variables: Mapping[str, Variable], path: str) -> str:

@@ -1,6 +1,7 @@
 """What runs of a pipeline remember: a folder with a record of each step that was done, and a lock.
 
     STATE/run-FILE.lock              held while a run of that pipeline file is under way; names its process
+    STATE/run-FILE.json              how its last run ended, and what became of each step when it was last looked at
     STATE/steps/NAME.json            what was done: key, fingerprints of inputs and outputs, result
     STATE/steps/NAME.begun.json      a step has begun: what lies at its outputs since then is its own
 
@@ -21,13 +22,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, get_args
 
 from protodask.data.places.bounded import read_json
 from protodask.data.places.locations import storage_errors
 from protodask.data.places.locks import CAN_LOCK, lock_handle
 from protodask.data.places.whole_files import replace_file
 from protodask.errors import StorageError
+from protodask.pipeline.telling.events import Done, Known, RunEnded, StepIdentity, StepOutcome
 from protodask.pipeline.telling.result import plain
 
 RECORD_VERSION = 1
@@ -111,9 +114,33 @@ class State:
     """Path of the pipeline file."""
 
     @property
+    def _of_runs(self) -> str:
+        """What the names of files begin with that are of this pipeline's runs."""
+        return f"run-{hashlib.blake2b(os.fsencode(os.path.realpath(self.pipeline)), digest_size=4).hexdigest()}"
+
+    @property
     def _lock_place(self) -> str:
-        file = hashlib.blake2b(os.fsencode(os.path.realpath(self.pipeline)), digest_size=4).hexdigest()
-        return os.path.join(self.folder, f"run-{file}.lock")
+        return os.path.join(self.folder, f"{self._of_runs}.lock")
+
+    def known(self) -> Known:
+        """What is known after the last run."""
+        try:
+            values = self._read(f"{self._of_runs}.json", "") or {}
+            return Known(_time(values.get("succeeded")), tuple(map(_outcome, values.get("known", ()))))
+        except (KeyError, TypeError, ValueError):
+            return Known()
+
+    def ended(self, end: RunEnded) -> None:
+        """Note how a run has ended."""
+        known = end.known
+        values = {
+            "run": end.run,
+            "status": end.status,
+            "ended": end.time.isoformat(),
+            "succeeded": None if known.succeeded is None else known.succeeded.isoformat(),
+            "known": [{**outcome.describe(), "waiting": outcome.waiting} for outcome in known.steps],
+        }
+        self._write(f"{self._of_runs}.json", values, "")
 
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
@@ -154,12 +181,12 @@ class State:
         with storage_errors(self.folder, "writing"), suppress(FileNotFoundError):
             os.unlink(self._path(f"{name}.begun.json"))
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self.folder, STEPS_FOLDER, name)
+    def _path(self, name: str, within: str = STEPS_FOLDER) -> str:
+        return os.path.join(self.folder, within, name)
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, within: str = STEPS_FOLDER) -> dict[str, Any] | None:
         try:
-            values = read_json(os.path.join(self.folder, STEPS_FOLDER), name)
+            values = read_json(os.path.join(self.folder, within), name)
         except (OSError, ValueError):
             return None
         # What another version of this package noted is as good as nothing.
@@ -168,13 +195,13 @@ class State:
         found: dict[str, Any] = plain(values)
         if found != values:  # earlier versions noted secrets, too
             with suppress(StorageError):
-                self._write(name, found)
+                self._write(name, found, within)
         return found
 
-    def _write(self, name: str, values: Mapping[str, Any]) -> None:
+    def _write(self, name: str, values: Mapping[str, Any], within: str = STEPS_FOLDER) -> None:
         from protodask.pipeline.telling.json_file import to_json
 
-        replace_file(self._path(name), to_json({"format": RECORD_VERSION, **plain(values)}) + "\n")
+        replace_file(self._path(name, within), to_json({"format": RECORD_VERSION, **plain(values)}) + "\n")
 
     @contextmanager
     def sole_run(self, wait: bool, waiting: Any = None) -> Iterator[bool]:
@@ -222,6 +249,24 @@ def _is_sound(record: StepRecord) -> bool:
         all(isinstance(value, dict) for value in mappings)
         and all(isinstance(value, str) for value in texts)
         and isinstance(record.seconds, int | float)
+    )
+
+
+def _time(text: object) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None
+
+
+def _outcome(values: Mapping[str, Any]) -> StepOutcome:
+    step = StepIdentity(int(values["number"]), str(values["name"]), str(values["step"]))
+    seconds, waiting, result = values["seconds"], values["waiting"], values["result"]
+    if values["status"] not in get_args(Done) or not isinstance(result, dict | None):
+        raise ValueError(values["status"])
+    return StepOutcome(
+        step,
+        values["status"],
+        result,
+        None if seconds is None else float(seconds),
+        waiting=None if waiting is None else int(waiting),
     )
 
 

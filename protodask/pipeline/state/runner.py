@@ -98,13 +98,13 @@ def run_pipeline(
     `perform` does a step. Before the first that is stale, `check` looks at all of them; where nothing is stale, neither
     is called. `listen` hears what happens, at last how the run ended, also where that is an error.
     """
-    run = _Run(pipeline, perform, listen, part, check)
     state = State(locate(pipeline.state_folder), pipeline.path)
+    run = _Run(pipeline, perform, listen, part, check, state)
     if not os.path.isdir(state.folder):  # nothing was ever done: what cannot work leaves nothing behind
         check(pipeline)
     with state.sole_run(pipeline.overlap == "wait", run.waits) as alone:
         if alone:
-            return run.all_steps(state)
+            return run.all_steps()
         other = state.other_run()
     return run.gives_way(other)
 
@@ -118,6 +118,7 @@ class _Run:
     listen: RunListener
     part: Part
     check: Callable[[Pipeline], None]
+    state: State
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     began: float = field(default_factory=time.monotonic)
     outcomes: list[StepOutcome] = field(default_factory=list)
@@ -136,22 +137,22 @@ class _Run:
         seen = f"Another run of the pipeline {self.pipeline.path} is under way ({other})."
         self._started()
         if self.pipeline.overlap == "leave":
-            return self._end("left", message=seen)
+            return self._tell(self._ending("left", message=seen))
         error = ProtodaskError(
             "written-by-another",
             seen,
             "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure.",
         )
-        self._end("failed", message=seen, code=error.code)
+        self._tell(self._ending("failed", message=seen, code=error.code))
         raise error
 
-    def all_steps(self, state: State) -> RunEnded:
+    def all_steps(self) -> RunEnded:
         self._started()
         plans = planned(self.pipeline)
         refused = None
         try:
             for plan in plans:
-                refused = self._step(plan, state)
+                refused = self._step(plan)
                 if refused is not None:
                     self._leave_out(plans[plan.number :])
                     break
@@ -171,7 +172,7 @@ class _Run:
         worked = any(outcome.status == "done" for outcome in self.outcomes)
         return self._end("done" if worked else "fresh")
 
-    def _step(self, plan: Planned, state: State) -> tuple[str, ...] | None:
+    def _step(self, plan: Planned) -> tuple[str, ...] | None:
         """Do a step if it is stale; the reasons of a gate that says no."""
         step = plan.identity
         if not self.part.has(plan.number):
@@ -180,19 +181,19 @@ class _Run:
         if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
             self._wait(plan, step)
             return None
-        found = look(plan, state)
+        found = look(plan, self.state)
         if not found.fresh or self.part.forced:
-            return self._do(plan, step, found, state)
+            return self._do(plan, step, found)
         result = None if found.record is None else found.record.result
         self.listen(StepFresh(step, result, found.waiting))
-        self.outcomes.append(StepOutcome(step, "fresh", result, waiting=found.waiting or 0))
+        self.outcomes.append(StepOutcome(step, "fresh", result, waiting=found.waiting))
         self._note_absent(plan)
         if found.record is not None and found.record.refused:
             self.listen(GateRefused(step, found.record.refused, plan.step.stops_at_no(), repeated=True))
             return found.record.refused
         return None
 
-    def _wait(self, plan: Planned, step: StepIdentity, waiting: int = 0) -> None:
+    def _wait(self, plan: Planned, step: StepIdentity, waiting: int | None = None) -> None:
         self.outcomes.append(StepOutcome(step, "waits", waiting=waiting))
         self._note_absent(plan)
 
@@ -203,20 +204,20 @@ class _Run:
         for plan in plans:
             self.outcomes.append(StepOutcome(plan.identity, "left out"))
 
-    def _do(self, plan: Planned, step: StepIdentity, found: Look, state: State) -> tuple[str, ...] | None:
+    def _do(self, plan: Planned, step: StepIdentity, found: Look) -> tuple[str, ...] | None:
         if not self.checked:
             self.check(self.pipeline)
             self.checked = True
         self.listen(StepStarted(step, describe_step(plan.step), found.why or "it was asked for"))
         began = time.monotonic()
-        own = all(_is_own(place, plan, found, state) for place in plan.writes if not plan.grows)
+        own = all(_is_own(place, plan, found, self.state) for place in plan.writes if not plan.grows)
         try:
-            result = self.perform(self._prepared(plan, found, state, own))
+            result = self.perform(self._prepared(plan, found, own))
             seconds = time.monotonic() - began
             described = result.describe()
             refused = result.refused or None
             # Asked again: among what it read may be what it changed itself.
-            state.done(
+            self.state.done(
                 plan.record,
                 StepRecord(
                     found.key,
@@ -231,12 +232,12 @@ class _Run:
                 ),
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
-            state.nothing_came(plan.record)
+            self.state.nothing_came(plan.record)
             self.listen(StepFresh(step, waiting=found.waiting))
-            self._wait(plan, step, found.waiting or 0)
+            self._wait(plan, step, found.waiting)
             return None
         except ProtodaskError as error:
-            self._note_failure(plan, state, own)
+            self._note_failure(plan, own)
             told = self._at_step(plan, error)
             left = error.result if isinstance(error, FilesFailedError) else None
             seconds = time.monotonic() - began
@@ -249,14 +250,14 @@ class _Run:
             self._note_absent(plan)
             return None
         except Exception as error:
-            self._note_failure(plan, state, own)
+            self._note_failure(plan, own)
             said = f"Something unexpected happened ({type(error).__name__}: {error})."
             failure = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
             self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
             self.outcomes.append(StepOutcome(step, "failed", seconds=time.monotonic() - began))
             raise
         except (KeyboardInterrupt, SystemExit):
-            self._note_failure(plan, state, own)
+            self._note_failure(plan, own)
             self.outcomes.append(StepOutcome(step, "interrupted", seconds=time.monotonic() - began))
             raise
         self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
@@ -266,7 +267,7 @@ class _Run:
             self.listen(GateRefused(step, refused, plan.step.stops_at_no()))
         return refused
 
-    def _prepared(self, plan: Planned, found: Look, state: State, own: bool) -> Step:
+    def _prepared(self, plan: Planned, found: Look, own: bool) -> Step:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
         begun = Begun(
             found.key,
@@ -275,17 +276,17 @@ class _Run:
         if found.begun is not None and (found.begun.key, found.begun.inputs) != (begun.key, begun.inputs):
             _remove_unfinished(plan.step)  # before the note of them is lost
         if own:
-            state.begin(plan.record, begun)
+            self.state.begin(plan.record, begun)
         elif plan.overwrites:  # of what others have there nothing is its own, whatever comes of it
-            state.begin(plan.record, replace(begun, left=dict.fromkeys(plan.writes)))
+            self.state.begin(plan.record, replace(begun, left=dict.fromkeys(plan.writes)))
         return plan.overwriting() if own else plan.step
 
-    def _note_failure(self, plan: Planned, state: State, own: bool) -> None:
+    def _note_failure(self, plan: Planned, own: bool) -> None:
         """Note what a step left that failed or was stopped: what others put there before the next run is theirs."""
         with suppress(ProtodaskError), undisturbed():
-            begun = state.begun(plan.record)
+            begun = self.state.begun(plan.record)
             if begun is not None and own:
-                state.begin(plan.record, replace(begun, left={place: identity(place) for place in plan.writes}))
+                self.state.begin(plan.record, replace(begun, left={place: identity(place) for place in plan.writes}))
 
     def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
         remedy = error.remedy
@@ -299,8 +300,24 @@ class _Run:
     def _end(
         self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
     ) -> RunEnded:
+        """Note how the run has ended, and tell it."""
+        end = self._ending(status, reasons, message, code)
+        try:
+            with undisturbed():
+                self.state.ended(end)
+        except ProtodaskError as error:
+            self.listen(Said(f"How the run ended could not be noted ({error}).", "warning"))
+        return self._tell(end)
+
+    def _ending(
+        self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
+    ) -> RunEnded:
         seconds, steps = time.monotonic() - self.began, tuple(self.outcomes)
         end = RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code, reasons, steps)
+        names = [self.pipeline.name(number) for number in range(1, len(self.pipeline.steps) + 1)]
+        return replace(end, known=self.state.known().after(end, names))
+
+    def _tell(self, end: RunEnded) -> RunEnded:
         self.listen(end)
         return end
 

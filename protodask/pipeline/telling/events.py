@@ -5,8 +5,8 @@ Light to import: what happens within a step has events of its own, and how they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,8 @@ Status = Literal["done", "fresh", "failed", "refused", "stopped", "left", "inter
 """How a run ended: with work done; with nothing to do; with an error; by a gate that said no, where that is a failure
 ("refused") or where it is the end of this run ("stopped"); without a start, as another run was under way; by a signal.
 """
+
+SUCCESSES: tuple[Status, ...] = ("done", "fresh", "stopped")
 
 Done = Literal["done", "fresh", "failed", "interrupted", "waits", "left out", "not looked at"]
 """What became of a step: it was done, it was fresh, it failed, for some of its files or all, it was ended from outside,
@@ -114,8 +116,55 @@ class StepOutcome:
     seconds: float | None = None
     made: Result | None = None
     """What it left behind now."""
-    waiting: int = 0
-    """Files that changed a moment ago, and are left for the next run."""
+    waiting: int | None = None
+    """Of a step that takes what is new: files that changed a moment ago, and are left for the next run."""
+
+    @property
+    def looked_at(self) -> bool:
+        """Whether this run has something to say of it."""
+        return self.status in ("done", "fresh", "failed", "interrupted") or self.waiting is not None
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "number": self.step.number,
+            "name": self.step.name,
+            "step": self.step.kind,
+            "status": self.status,
+            "seconds": self.seconds,
+            "result": self.result,
+            "waiting": self.waiting or 0,
+        }
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a pipeline after a run: of what that did not look at, from those before."""
+
+    succeeded: datetime | None = None
+    """When the latest run ended that did not fail."""
+    steps: tuple[StepOutcome, ...] = ()
+    """What became of each step when a run looked at it last, with the result and the seconds of when it last left
+    something behind.
+    """
+
+    def after(self, end: RunEnded, names: Sequence[str]) -> Known:
+        """What is known after a run of a pipeline with steps of these names that ended so."""
+        before = {outcome.step.name: outcome for outcome in self.steps}
+        now = {outcome.step.name: outcome for outcome in end.steps if outcome.looked_at}
+        known: list[StepOutcome] = []
+        for name in names:
+            found = now.get(name)
+            earlier = before.get(name)
+            if found is None:
+                known += [] if earlier is None else [earlier]
+                continue
+            earlier = earlier or StepOutcome(found.step, found.status)
+            leaves = found.result is not None and found.seconds is not None
+            seconds = found.seconds if leaves else earlier.seconds
+            result = earlier.result if found.result is None else found.result
+            known.append(replace(found, result=result, seconds=seconds, made=None))
+        return Known(end.time if end.status in SUCCESSES else self.succeeded, tuple(known))
 
 
 @dataclass(frozen=True)
@@ -134,6 +183,7 @@ class RunEnded:
     reasons: tuple[str, ...] = ()
     """Why a gate said no."""
     steps: tuple[StepOutcome, ...] = ()
+    known: Known = Known()
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -145,18 +195,7 @@ class RunEnded:
             "reasons": list(self.reasons),
             "message": self.message,
             "code": self.code,
-            "steps": [
-                {
-                    "number": outcome.step.number,
-                    "name": outcome.step.name,
-                    "step": outcome.step.kind,
-                    "status": outcome.status,
-                    "seconds": outcome.seconds,
-                    "result": outcome.result,
-                    "waiting": outcome.waiting,
-                }
-                for outcome in self.steps
-            ],
+            "steps": [outcome.describe() for outcome in self.steps],
         }
 
 

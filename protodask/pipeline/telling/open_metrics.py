@@ -6,14 +6,8 @@ the older one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
-_SAMPLE = re.compile(rf"({NAME.pattern})\{{((?:{_LABEL.pattern}(?:,|(?=\}})))*)\}} (\S+)")
-_ESCAPED = re.compile(r"\\(.)")
 
 END = "# EOF\n"
 
@@ -34,9 +28,6 @@ class Sample:
     family: str
     labels: tuple[tuple[str, str], ...]
     value: float
-
-    def label(self, name: str) -> str | None:
-        return dict(self.labels).get(name)
 
 
 def sample(family: Family, labels: Mapping[str, str], value: float) -> Sample:
@@ -80,21 +71,3 @@ def _clean(text: str) -> str:
 
 def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def from_text(text: str) -> Iterator[Sample]:
-    """The figures of a text such as `to_text` writes; lines of another form are passed over."""
-    for line in text.split("\n"):
-        found = _SAMPLE.fullmatch(line)
-        if found is None:
-            continue
-        labels = tuple((label[1], _unescape(label[2])) for label in _LABEL.finditer(found[2]))
-        try:
-            value = float(found[5])
-        except ValueError:
-            continue
-        yield Sample(found[1], labels, value)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text)

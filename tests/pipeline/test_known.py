@@ -1,0 +1,102 @@
+"""What is known of a pipeline after runs, and what the state remembers of it."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protodask.pipeline.state.records import State
+from protodask.pipeline.telling.events import SUCCESSES, Done, Known, RunEnded, Status, StepIdentity, StepOutcome
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NAMES = ("data", "training", "better")
+
+RESULTS = st.none() | st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.booleans(), max_size=3)
+SECONDS = st.none() | st.floats(0, 1e6)
+OUTCOMES = st.builds(
+    StepOutcome,
+    st.builds(StepIdentity, st.integers(1, 3), st.sampled_from(NAMES), st.just("fit")),
+    st.sampled_from(get_args(Done)),
+    RESULTS,
+    SECONDS,
+    waiting=st.none() | st.integers(0, 5),
+)
+ENDS = st.builds(
+    RunEnded,
+    st.just("p.yaml"),
+    st.just("r"),
+    st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
+    st.floats(0, 1e6),
+    st.sampled_from(get_args(Status)),
+    steps=st.lists(OUTCOMES, max_size=4, unique_by=lambda outcome: outcome.step.name).map(tuple),
+)
+
+
+@given(st.lists(ENDS, max_size=4), st.sets(st.sampled_from(NAMES)))
+def test_known__of_any_runs(tmp_path_factory: pytest.TempPathFactory, ends: list[RunEnded], names: set[str]) -> None:
+    state = State(str(tmp_path_factory.mktemp("state")), "p.yaml")
+    for end in ends:
+        known = state.known().after(end, sorted(names))
+        state.ended(RunEnded("p.yaml", "r", end.time, 1.0, end.status, steps=end.steps, known=known))
+        assert state.known() == known
+    found = state.known()
+    successes = [end.time for end in ends if end.status in SUCCESSES]
+    assert found.succeeded == (successes[-1] if successes else None)
+    looked_at = {outcome.step.name: outcome for end in ends for outcome in end.steps if outcome.looked_at}
+    assert {outcome.step.name: outcome.status for outcome in found.steps} == {
+        name: outcome.status for name, outcome in looked_at.items() if name in names
+    }
+
+
+def test_known__what_a_step_left_stays_until_it_leaves_something_else() -> None:
+    step = StepIdentity(1, "data", "fit")
+
+    def known(*outcomes: StepOutcome) -> StepOutcome:
+        found = Known()
+        for outcome in outcomes:
+            found = found.after(RunEnded("p.yaml", "r", NOON, 1.0, "done", steps=(outcome,)), ("data",))
+        return found.steps[0]
+
+    done = StepOutcome(step, "done", {"rows": 5}, 2.0)
+    assert known(done, StepOutcome(step, "fresh")) == StepOutcome(step, "fresh", {"rows": 5}, 2.0)
+    assert known(done, StepOutcome(step, "fresh", {"rows": 7})) == StepOutcome(step, "fresh", {"rows": 7}, 2.0)
+    assert known(done, StepOutcome(step, "failed", None, 9.0)) == StepOutcome(step, "failed", {"rows": 5}, 2.0)
+    assert known(done, StepOutcome(step, "failed", {"rows": 1}, 9.0)) == StepOutcome(step, "failed", {"rows": 1}, 9.0)
+    assert known(done, StepOutcome(step, "left out")) == done
+    assert known(StepOutcome(step, "interrupted", None, 9.0)) == StepOutcome(step, "interrupted")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"format": 99},
+        {"known": 5},
+        {"known": [5]},
+        {"known": [{}]},
+        {"succeeded": "yesterday"},
+        {
+            "known": [
+                {"number": 1, "name": "a", "step": "fit", "status": "odd", "seconds": 1, "waiting": 0, "result": {}}
+            ]
+        },
+        {
+            "known": [
+                {"number": 1, "name": "a", "step": "fit", "status": "done", "seconds": 1, "waiting": 0, "result": 5}
+            ]
+        },
+    ],
+)
+def test_state__a_record_of_runs_that_is_damaged_is_as_good_as_none(damage: dict[str, Any], tmp_path: Path) -> None:
+    state = State(str(tmp_path), "p.yaml")
+    assert state.known() == Known()
+    state.ended(RunEnded("p.yaml", "r", NOON, 1.0, "done", known=Known(NOON)))
+    (record,) = tmp_path.glob("run-*.json")
+    assert state.known() == Known(NOON)
+    record.write_text(json.dumps(json.loads(record.read_text()) | damage))
+    assert state.known() == Known()
+    record.write_text("{")
+    assert state.known() == Known()
