@@ -173,7 +173,8 @@ class Told:
 
         if self._state_folder is None:
             return Known()
-        return State(locate(self._state_folder), self._pipeline).known()
+        last = State(locate(self._state_folder), self._pipeline).last_run()
+        return Known() if last is None else last.known
 
 
 def _check_files(pipeline: str, options: Telling) -> None:

@@ -133,3 +133,29 @@ def test_info__watches_a_run_until_its_directory_is_gone(
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["finished"] is False
     check_failed(call("info", run, "--watch", "1"), 1, "not-found", run)
+
+
+def test_info__of_a_pipeline_is_how_its_last_run_ended(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.yaml").write_text(
+        "variables: {rows: 50}\nsteps:\n  - {name: made, sample-data: {kind: xor, rows: '${rows}', out: d.zarr}}\n"
+    )
+    check_failed(call("info", "p.yaml"), 1, "not-found", "p.yaml", ".protodask", "--dry-run")
+    assert call("run", "p.yaml").exit_code == 0
+    done = call("info", "p.yaml")
+    assert done.exit_code == 0, done.output
+    assert "last run      done, " in done.stdout
+    assert done.stdout.splitlines()[-1].split()[:3] == ["1", "made", "done"]
+    assert done.stdout.endswith("  50\n")
+    (tmp_path / "d.zarr").rename(tmp_path / "away.zarr")
+    (tmp_path / "d.zarr").write_text("in the way")
+    assert call("run", "p.yaml", "--set", "rows=60").exit_code == 1
+    found = json.loads(call("info", "p.yaml", "--json").stdout)
+    assert (found["kind"], found["status"], found["code"]) == ("pipeline", "failed", "exists")
+    assert found["succeeded"] < found["ended"]
+    assert [(step["name"], step["status"], step["result"]["rows"]) for step in found["steps"]] == [
+        ("made", "failed", 50)
+    ]
+    assert "last run      failed" in call("info", "p.yaml").stdout

@@ -1,6 +1,7 @@
 """What is known of a pipeline after runs, and what the state remembers of it."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -38,12 +39,12 @@ ENDS = st.builds(
 
 @given(st.lists(ENDS, max_size=4), st.sets(st.sampled_from(NAMES)))
 def test_known__of_any_runs(tmp_path_factory: pytest.TempPathFactory, ends: list[RunEnded], names: set[str]) -> None:
-    state = State(str(tmp_path_factory.mktemp("state")), "p.yaml")
+    state, found = State(str(tmp_path_factory.mktemp("state")), "p.yaml"), Known()
     for end in ends:
-        known = state.known().after(end, sorted(names))
-        state.ended(RunEnded("p.yaml", "r", end.time, 1.0, end.status, steps=end.steps, known=known))
-        assert state.known() == known
-    found = state.known()
+        found = found.after(end, sorted(names))
+        noted = replace(end, known=found)
+        state.ended(noted)
+        assert state.last_run() == replace(noted, steps=())
     successes = [end.time for end in ends if end.status in SUCCESSES]
     assert found.succeeded == (successes[-1] if successes else None)
     looked_at = {outcome.step.name: outcome for end in ends for outcome in end.steps if outcome.looked_at}
@@ -74,29 +75,43 @@ def test_known__what_a_step_left_stays_until_it_leaves_something_else() -> None:
     "damage",
     [
         {"format": 99},
-        {"known": 5},
-        {"known": [5]},
-        {"known": [{}]},
+        {"steps": 5},
+        {"steps": [5]},
+        {"steps": [{}]},
         {"succeeded": "yesterday"},
+        {"status": "odd"},
+        {"ended": None},
+        {"seconds": "long"},
         {
-            "known": [
+            "steps": [
                 {"number": 1, "name": "a", "step": "fit", "status": "odd", "seconds": 1, "waiting": 0, "result": {}}
             ]
         },
         {
-            "known": [
+            "steps": [
                 {"number": 1, "name": "a", "step": "fit", "status": "done", "seconds": 1, "waiting": 0, "result": 5}
             ]
         },
     ],
 )
 def test_state__a_record_of_runs_that_is_damaged_is_as_good_as_none(damage: dict[str, Any], tmp_path: Path) -> None:
-    state = State(str(tmp_path), "p.yaml")
-    assert state.known() == Known()
-    state.ended(RunEnded("p.yaml", "r", NOON, 1.0, "done", known=Known(NOON)))
+    state, end = State(str(tmp_path), "p.yaml"), RunEnded("p.yaml", "r", NOON, 1.0, "done", known=Known(NOON))
+    assert state.last_run() is None
+    state.ended(end)
     (record,) = tmp_path.glob("run-*.json")
-    assert state.known() == Known(NOON)
+    assert state.last_run() == end
     record.write_text(json.dumps(json.loads(record.read_text()) | damage))
-    assert state.known() == Known()
+    assert state.last_run() is None
     record.write_text("{")
-    assert state.known() == Known()
+    assert state.last_run() is None
+
+
+def test_state__no_secret_is_noted_with_the_end_of_a_run(tmp_path: Path) -> None:
+    state = State(str(tmp_path), "p.yaml")
+    outcome = StepOutcome(StepIdentity(1, "data", "ingest"), "done", {"path": "s3://me:quiet-word@bucket/x"}, 1.0)
+    end = RunEnded("p.yaml", "r", NOON, 1.0, "failed", "Nothing at s3://me:quiet-word@bucket/x?token=hidden, or so.")
+    state.ended(replace(end, known=Known(None, (outcome,))))
+    (record,) = tmp_path.glob("run-*.json")
+    assert "bucket" in record.read_text()
+    assert "quiet-word" not in record.read_text()
+    assert "hidden" not in record.read_text()

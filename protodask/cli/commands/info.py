@@ -20,7 +20,8 @@ def info(
     path: Annotated[
         str,
         typer.Argument(
-            metavar="DATA|MODEL|RUN", help="A dataset, model, run directory, predictions, decisions or budget."
+            metavar="DATA|MODEL|RUN|PIPELINE.yaml",
+            help="A dataset, model, run directory, predictions, decisions, budget or pipeline file.",
         ),
     ],
     watch: Annotated[
@@ -31,7 +32,7 @@ def info(
     ] = None,
     as_json: Json = False,
 ) -> Answer | None:
-    """Describe a dataset, a model, a run directory, predictions, decisions or a budget, without reading rows."""
+    """Describe what lies at a path, without reading rows; of a pipeline file, how its last run ended."""
     from protodask.data.places.references import split_reference
     from protodask.data.tables.source_files import check_present
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from protodask.cli.showing.budget import told_budget_folder, told_budget_run
 from protodask.cli.showing.robust import told_robust_model, told_robust_predictions, told_robust_run
 from protodask.cli.showing.search import told_search_run
+from protodask.pipeline.telling.figures import rows_of
 from protodask.pipeline.telling.result import Pairs, Piece, Table
-from protodask.pipeline.telling.wording import count, number, progress_pairs, run_pairs, shorten, size, value_text
+from protodask.pipeline.telling.wording import (
+    count,
+    describe_seconds,
+    number,
+    progress_pairs,
+    run_pairs,
+    shorten,
+    size,
+    value_text,
+)
 
 
 def told_description(found: Mapping[str, Any]) -> Iterator[Piece]:
@@ -121,6 +132,35 @@ def _told_scored(found: Mapping[str, Any]) -> Iterator[Piece]:
         yield Table(["model", "files", "rows", "last used"], rows)
 
 
+def _told_pipeline(found: Mapping[str, Any]) -> Iterator[Piece]:
+    yield Pairs(
+        [
+            ("pipeline", shorten(found["path"])),
+            ("last run", f"{found['status']}, {_moment(found['ended'])}, after {describe_seconds(found['seconds'])}"),
+            ("last success", "none" if found["succeeded"] is None else _moment(found["succeeded"])),
+            *([("message", found["message"])] if found["message"] else []),
+        ]
+    )
+    yield ""
+    rows = []
+    for step in found["steps"]:
+        dealt_with = rows_of(step["result"] or {})
+        rows.append(
+            [
+                str(step["number"]),
+                step["name"],
+                step["status"] + (f", {count(step['waiting'], 'file')} waiting" if step["waiting"] else ""),
+                "-" if step["seconds"] is None else describe_seconds(step["seconds"]),
+                "-" if dealt_with is None else f"{dealt_with:,}",
+            ]
+        )
+    yield Table(["", "step", "status", "took", "rows"], rows, whole=True)
+
+
+def _moment(text: str) -> str:
+    return datetime.fromisoformat(text).astimezone().isoformat(" ", "seconds")
+
+
 TOLD: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Piece]]] = {
     "dataset": _told_dataset,
     "model": _told_model,
@@ -129,6 +169,7 @@ TOLD: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Piece]]] = {
     "budget": told_budget_folder,
     "budget run": told_budget_run,
     "folder of scored files": _told_scored,
+    "pipeline": _told_pipeline,
     "robust model": told_robust_model,
     "robust run": told_robust_run,
     "robust predictions": told_robust_predictions,

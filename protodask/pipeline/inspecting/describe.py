@@ -18,6 +18,7 @@ from protodask.data.places.storage import DATASET, is_url, locate, read_attribut
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.each_file.ledger import SCORED_FILES, describe_ledger, read_ledger
+from protodask.pipeline.file.definition import read_beforehand
 from protodask.pipeline.inspecting.budget import describe_budget, describe_budget_run
 from protodask.pipeline.inspecting.robust import (
     describe_robust_predictions,
@@ -26,6 +27,7 @@ from protodask.pipeline.inspecting.robust import (
 )
 from protodask.pipeline.inspecting.searches import describe_search_run
 from protodask.pipeline.results.robust import describe_robust_model
+from protodask.pipeline.state.records import State
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
@@ -50,6 +52,8 @@ def _describe(path: str) -> dict[str, Any]:
             raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
         if os.path.lexists(os.path.join(where, SETTINGS_FILE)):
             return describe_run(where)
+        if os.path.isfile(where) and where.endswith((".yaml", ".yml")):
+            return describe_pipeline(path)
     record = read_marker(where) or read_attributes(where)
     if isinstance(record, dict) and (describe := BY_FORMAT.get(str(record.get("format")))) is not None:
         return describe(record, where)
@@ -57,10 +61,32 @@ def _describe(path: str) -> dict[str, Any]:
         raise FormatError("wrong-kind", f"{path} is a registry of models.", "Use `protodask registry list`.")
     raise FormatError(
         "wrong-kind",
-        f"{path} is no dataset, model, run directory, predictions, decisions, budget or terms of protodask, "
-        "or it is damaged.",
+        f"{path} is no dataset, model, run directory, predictions, decisions, budget, terms or pipeline file of "
+        "protodask, or it is damaged.",
         "Give the path that --out or --run-dir named.",
     )
+
+
+def describe_pipeline(path: str) -> dict[str, Any]:
+    """How the last run of a pipeline file ended, and what became of each step when a run looked at it last."""
+    folder = locate(read_beforehand(path, ()).state_folder)
+    last = State(folder, path).last_run()
+    if last is None:
+        raise StorageError(
+            "not-found",
+            f"Nothing is known of runs of the pipeline {path} in {folder}.",
+            "Ask in the folder that it is run in; `protodask run --dry-run` says what a run would do.",
+        )
+    succeeded = last.known.succeeded
+    return {
+        **last.describe(),
+        "kind": "pipeline",
+        "path": mask(path),
+        "state": folder,
+        "ended": last.time.isoformat(),
+        "succeeded": None if succeeded is None else succeeded.isoformat(),
+        "steps": [outcome.describe() for outcome in last.known.steps],
+    }
 
 
 def describe_model(model: PrototypeSet, path: str) -> dict[str, Any]:

@@ -30,8 +30,9 @@ from protodask.data.places.locations import storage_errors
 from protodask.data.places.locks import CAN_LOCK, lock_handle
 from protodask.data.places.whole_files import replace_file
 from protodask.errors import StorageError
-from protodask.pipeline.telling.events import Done, Known, RunEnded, StepIdentity, StepOutcome
+from protodask.pipeline.telling.events import Done, Known, RunEnded, Status, StepIdentity, StepOutcome
 from protodask.pipeline.telling.result import plain
+from protodask.places import mask_text
 
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
@@ -122,23 +123,26 @@ class State:
     def _lock_place(self) -> str:
         return os.path.join(self.folder, f"{self._of_runs}.lock")
 
-    def known(self) -> Known:
-        """What is known after the last run."""
+    def last_run(self) -> RunEnded | None:
+        """How the last run ended, and what is known since; without what became of the steps in it."""
+        values = self._read(f"{self._of_runs}.json", "")
         try:
-            values = self._read(f"{self._of_runs}.json", "") or {}
-            return Known(_time(values.get("succeeded")), tuple(map(_outcome, values.get("known", ()))))
+            return None if values is None else _end_of(values, self.pipeline)
         except (KeyError, TypeError, ValueError):
-            return Known()
+            return None
 
     def ended(self, end: RunEnded) -> None:
         """Note how a run has ended."""
-        known = end.known
+        succeeded = end.known.succeeded
         values = {
             "run": end.run,
             "status": end.status,
+            "message": mask_text(end.message),
+            "code": end.code,
             "ended": end.time.isoformat(),
-            "succeeded": None if known.succeeded is None else known.succeeded.isoformat(),
-            "known": [{**outcome.describe(), "waiting": outcome.waiting} for outcome in known.steps],
+            "seconds": end.seconds,
+            "succeeded": None if succeeded is None else succeeded.isoformat(),
+            "steps": [{**outcome.describe(), "waiting": outcome.waiting} for outcome in end.known.steps],
         }
         self._write(f"{self._of_runs}.json", values, "")
 
@@ -252,8 +256,20 @@ def _is_sound(record: StepRecord) -> bool:
     )
 
 
-def _time(text: object) -> datetime | None:
-    return datetime.fromisoformat(text) if isinstance(text, str) else None
+def _end_of(values: Mapping[str, Any], pipeline: str) -> RunEnded:
+    if values["status"] not in get_args(Status):
+        raise ValueError(values["status"])
+    succeeded = None if values["succeeded"] is None else datetime.fromisoformat(values["succeeded"])
+    return RunEnded(
+        pipeline,
+        str(values["run"]),
+        datetime.fromisoformat(values["ended"]),
+        float(values["seconds"]),
+        values["status"],
+        str(values["message"]),
+        values["code"],
+        known=Known(succeeded, tuple(map(_outcome, values["steps"]))),
+    )
 
 
 def _outcome(values: Mapping[str, Any]) -> StepOutcome:

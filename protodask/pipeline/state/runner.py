@@ -23,6 +23,7 @@ from protodask.pipeline.state.staleness import Look, Planned, look, planned, set
 from protodask.pipeline.steps import Step, Training, describe_step
 from protodask.pipeline.telling.events import (
     GateRefused,
+    Known,
     RunEnded,
     RunListener,
     RunStarted,
@@ -315,7 +316,8 @@ class _Run:
         seconds, steps = time.monotonic() - self.began, tuple(self.outcomes)
         end = RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code, reasons, steps)
         names = [self.pipeline.name(number) for number in range(1, len(self.pipeline.steps) + 1)]
-        return replace(end, known=self.state.known().after(end, names))
+        last = self.state.last_run()
+        return replace(end, known=(last.known if last is not None else Known()).after(end, names))
 
     def _tell(self, end: RunEnded) -> RunEnded:
         self.listen(end)
