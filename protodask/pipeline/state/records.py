@@ -31,8 +31,8 @@ from protodask.data.places.locks import CAN_LOCK, lock_handle
 from protodask.data.places.whole_files import replace_file
 from protodask.errors import StorageError
 from protodask.pipeline.telling.events import Done, Known, RunEnded, Status, StepIdentity, StepOutcome
+from protodask.pipeline.telling.log import shortened
 from protodask.pipeline.telling.result import plain
-from protodask.places import mask_text
 
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
@@ -137,7 +137,7 @@ class State:
         values = {
             "run": end.run,
             "status": end.status,
-            "message": mask_text(end.message),
+            "message": shortened(end.message),
             "code": end.code,
             "ended": end.time.isoformat(),
             "seconds": end.seconds,
