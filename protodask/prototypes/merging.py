@@ -45,6 +45,25 @@ def merge_equivalent(scaled: Floats, classes: Integers, weight: Floats, rows: In
 
 
 def _components(points: Floats) -> tuple[int, Integers]:
+    """The number of groups, and that of each point (J,)."""
+    n_points, width = points.shape
+    # Points that are equivalent have sums as close as that, and most are far from all others by their sum alone.
+    total = points.sum(axis=1)
+    reach = width * (MERGE_TOLERANCE + 4 * np.finfo(np.float64).eps * np.abs(points).max(initial=0.0))
+    order = np.argsort(total, kind="stable")
+    run = np.concatenate([[0], np.cumsum(np.diff(total[order]) > reach)])
+    label = np.empty(n_points, dtype=np.int64)
+    label[order] = run
+    near = np.flatnonzero(np.bincount(run)[label] > 1)
+    if len(near) == 0:
+        return n_points, label
+    count, label_near = _components_of_near(points[near])
+    label[near] = n_points + label_near
+    alone = n_points - len(near)
+    return alone + count, np.unique(label, return_inverse=True)[1].reshape(-1)
+
+
+def _components_of_near(points: Floats) -> tuple[int, Integers]:
     # Half a second to import, which commands that train nothing do not wait for.
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -52,7 +71,7 @@ def _components(points: Floats) -> tuple[int, Integers]:
 
     n_points, width = points.shape
     if width == 0:
-        return min(n_points, 1), np.zeros(n_points, dtype=np.int64)
+        return 1, np.zeros(n_points, dtype=np.int64)
     # Exact copies first: a thousand of them would make half a million pairs.
     points, copy_of = np.unique(points, axis=0, return_inverse=True)
     n_points = len(points)
