@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.errors import InputError, StorageError
-from protodask.pipeline.results.common import PredictionsWritten
+from protodask.pipeline.steps.predict import PredictionsWritten
 from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,

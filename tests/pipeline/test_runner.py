@@ -23,8 +23,6 @@ from support.pipelines import results_of, run_steps, written_pipeline
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.results.common import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
-from protodask.pipeline.results.gate import GateAnswered
 from protodask.pipeline.state.records import Begun, State, StepRecord
 from protodask.pipeline.state.runner import Part, run_pipeline, step_number
 from protodask.pipeline.state.staleness import look, planned
@@ -38,6 +36,11 @@ from protodask.pipeline.steps import (
     SampleDataStep,
     Step,
 )
+from protodask.pipeline.steps.evaluate import ModelEvaluated
+from protodask.pipeline.steps.fit import ModelFitted
+from protodask.pipeline.steps.gate import GateAnswered
+from protodask.pipeline.steps.ingest import DatasetWritten
+from protodask.pipeline.steps.predict import PredictionsWritten
 from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,

@@ -14,7 +14,6 @@ from protodask.engine import Engine, thread_engine
 from protodask.errors import OutputExistsError
 from protodask.pipeline.each_file.scoring import FilesScored
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.results.gate import GateAnswered
 from protodask.pipeline.state.dry_run import dry_run
 from protodask.pipeline.state.runner import run_pipeline
 from protodask.pipeline.steps import (
@@ -27,6 +26,7 @@ from protodask.pipeline.steps import (
     SampleDataStep,
     Step,
 )
+from protodask.pipeline.steps.gate import GateAnswered
 from protodask.pipeline.telling.events import RunEnded, RunEvent, StepFailed, StepFresh
 from protodask.pipeline.telling.result import FilesFailedError
 

@@ -54,7 +54,13 @@ OPERATIONS: list[tuple[Any, str]] = [
 
 START = multiprocessing.get_context("forkserver")
 START.set_forkserver_preload(
-    [__name__, "protodask.pipeline.state.runner", "protodask.pipeline.results.common", "scipy.optimize"]
+    [
+        __name__,
+        "protodask.pipeline.state.runner",
+        "protodask.pipeline.inspecting.describe",
+        "protodask.pipeline.work.model_scores",
+        "scipy.optimize",
+    ]
 )
 
 

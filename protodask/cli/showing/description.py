@@ -56,7 +56,7 @@ def _told_dataset(found: Mapping[str, Any]) -> Iterator[Piece]:
 
 
 def _told_model(found: Mapping[str, Any]) -> Iterator[Piece]:
-    from protodask.pipeline.results.common import MOST_TRIALS
+    from protodask.pipeline.steps.tune import MOST_TRIALS
     from protodask.selection.results import as_text, read_search
 
     yield Pairs(

@@ -5,17 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows, check_batches
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
+    from protodask.data import Label
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import ModelCalibrated
     from protodask.prototypes.model import PrototypeSet
+    from protodask.prototypes.splines import SplineCalibration
+
+
+@dataclass(frozen=True)
+class ModelCalibrated(Result):
+    """A model with a calibration lies at `path`."""
+
+    path: str
+    classes: tuple[Label, ...]
+    calibration: SplineCalibration
+    notes: tuple[str, ...] = ()
+    """Why its calibrated probabilities may not be what they seem."""
+
+    def describe(self) -> dict[str, Any]:
+        from protodask.pipeline.inspecting.describe import describe_calibration
+
+        return {
+            "kind": "calibrate",
+            "path": mask(self.path),
+            "calibration": describe_calibration(self.calibration, self.classes),
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> str:
+        found = self.calibration
+        return (
+            f"The model {shorten(self.path)} has a calibration of {count(found.n_batches, 'batch', 'batches')}, fitted "
+            f"to {count(found.rows, 'row')}; --calibrated asks for its probabilities."
+        )
+
 
 SEEN_BEFORE = (
     "The model was trained on these very rows, where it looks better than it is; calibrate it on rows it has not seen."
@@ -52,7 +84,6 @@ class CalibrateStep(KnownRows, Step):
         from protodask.data import Dataset
         from protodask.data.places.storage import check_free, check_outside, locate
         from protodask.evaluation.model_calibration import fit_calibration
-        from protodask.pipeline.results.common import ModelCalibrated
         from protodask.prototypes.persistence import CALIBRATION, MODEL, load_model, save_model
 
         model = load_model(self.model)

@@ -2,18 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Piece, Result
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.decisions.losses import Loss
+    from protodask.decisions.stored import Compared
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import DecisionsWritten
+
+
+@dataclass(frozen=True)
+class DecisionsWritten(Result):
+    """Decisions on rows lie at the path."""
+
+    found: Compared
+
+    def describe(self) -> dict[str, Any]:
+        from protodask.decisions.decision_store import plain_number
+
+        found = self.found
+        described = {
+            "kind": "decisions",
+            "path": mask(found.path),
+            "predictions": mask(found.source),
+            "of": found.what,
+            "decided": found.kind,
+            "loss": found.loss,
+            "rows": found.rows,
+            "decisions": found.decisions,
+            "selected": found.selected,
+            "expected_loss": found.expected_loss,
+            "loss_at_half": found.loss_at_half,
+        }
+        if found.decision is not None:
+            cut = found.decision.cut
+            described |= {
+                "method": found.decision.method,
+                "threshold": plain_number(cut.threshold),
+                "tied": cut.tied,
+                "taken": cut.taken,
+            }
+        return described
+
+    def summary(self) -> str:
+        found = self.found
+        return (
+            f"The decisions {shorten(found.path)} select {found.selected:,} of {count(found.rows, 'row')}; expected "
+            f"{found.loss} loss {found.expected_loss:.6g}, with the threshold 0.5 {found.loss_at_half:.6g}."
+        )
+
+    def told(self) -> Iterator[Piece]:
+        found = self.found
+        if found.decision is not None:
+            yield found.decision.explain()
+        else:
+            each = {"groups": "group", "classes": "row", "labels": "row"}[found.kind]
+            what = "rows" if found.kind == "groups" else found.kind
+            yield (
+                f"Selected {found.selected:,} {what} of {count(found.rows, 'row')} in "
+                f"{count(found.decisions, 'decision')}, one for each {each}."
+            )
+            yield (
+                f"Expected {found.loss} loss {found.expected_loss:.6g} a {each}; selecting probabilities of at least "
+                f"0.5 would cost {found.loss_at_half:.6g}, {found.loss_at_half - found.expected_loss:.3g} more."
+            )
+        yield f"The decisions are in {shorten(found.path)}."
+
 
 LOSS = "The loss"
 ROWS = "The rows"
@@ -88,7 +150,6 @@ class DecideStep(Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> DecisionsWritten:
         from protodask.decisions.stored import decide_stored
-        from protodask.pipeline.results.common import DecisionsWritten
 
         found = decide_stored(
             self.predictions,

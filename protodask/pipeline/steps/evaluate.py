@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, Model, Rows, check_batches
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Measured, Pairs, Piece, Table
+from protodask.pipeline.telling.wording import MOST_LINES, number
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import ModelEvaluated
+    from protodask.evaluation.metrics import Scores
+    from protodask.pipeline.work.model_scores import ModelScores
+
+
+@dataclass(frozen=True)
+class ModelEvaluated(Measured):
+    """The metrics of a model on some rows."""
+
+    scores: ModelScores
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "scores", "model": mask(self.model), "data": mask(self.data), **self.scores.describe()}
+
+    def summary(self) -> str:
+        found = self.scores.scores
+        who = "calibrated model" if self.scores.calibrated else "model"
+        return (
+            f"The {who} is right on {found.accuracy:.1%} of the {found.rows:,} rows of "
+            f"{mask(self.data)}. Its log-loss there is {found.log_loss:.4f}; always predicting the class shares of the "
+            f"training data has {self.scores.marginal_log_loss:.4f}, perfect predictions have 0."
+        )
+
+    def told(self) -> Iterator[Piece]:
+        found, classes = self.scores.scores, self.scores.classes
+        yield self.summary()
+        yield ""
+        pairs = [
+            ("log-loss", f"{found.log_loss:.6f}"),
+            ("accuracy", f"{found.accuracy:.6f}"),
+            ("balanced accuracy", f"{found.balanced_accuracy:.6f}"),
+            ("Brier score", f"{found.brier_score:.6f}"),
+        ]
+        if found.roc_auc is not None:
+            pairs.append(("ROC AUC", f"{found.roc_auc:.6f}{_doubt(found)}"))
+        if found.roc_auc_weighted is not None and len(classes) > 2:
+            pairs.append(("ROC AUC, weighted by class", f"{found.roc_auc_weighted:.6f}"))
+        yield Pairs(pairs)
+        if len(classes) <= MOST_LINES:
+            yield ""
+            yield "Confusion (rows: true class, columns: predicted class)"
+            names = [str(label) for label in classes]
+            rows = [[name, *map(number, row)] for name, row in zip(names, found.confusion, strict=True)]
+            yield Table(["", *names], rows)
+        yield from self.told_place("The scores are", self.path)
+
+
+def _doubt(scores: Scores) -> str:
+    """How exact an area under the curve is, where it is not exact, and what sampling leaves open of it."""
+    interval = scores.roc_auc_interval
+    drawn = "" if interval is None else f"95 per cent interval {interval[0]:.6f} to {interval[1]:.6f}"
+    # With two digits, and never less than it is: rounding takes off less than the twentieth that is added.
+    inexact = f"off by at most {1.05 * scores.roc_auc_error:.1e}" if scores.roc_auc_error else ""
+    said = "; ".join(part for part in (inexact, drawn) if part)
+    return f" ({said})" if said else ""
 
 
 @dataclass(frozen=True)
@@ -40,7 +96,6 @@ class EvaluateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelEvaluated:
         from protodask.data.places.storage import check_file_free
-        from protodask.pipeline.results.common import ModelEvaluated
         from protodask.pipeline.telling.json_file import written
         from protodask.pipeline.work.model_scores import evaluate_model
         from protodask.prototypes.persistence import load_model

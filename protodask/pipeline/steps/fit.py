@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.telling.wording import count, describe_seconds, shorten
+from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import ModelFitted
+    from protodask.prototypes.history import BatchRecord
+    from protodask.prototypes.model import PrototypeSet
+
+
+@dataclass(frozen=True)
+class ModelFitted(Result):
+    """A model lies at `path`."""
+
+    path: str
+    model: PrototypeSet
+    history: tuple[BatchRecord, ...]
+    """A record for each batch that was added."""
+
+    def describe(self) -> dict[str, Any]:
+        from protodask.prototypes.fitting import batch_summary
+
+        return {
+            "kind": "fit",
+            "path": mask(self.path),
+            "batches": self.model.n_batches,
+            "prototypes": self.model.n_prototypes,
+            "active_features": len(self.model.active_features),
+            "features": self.model.n_features,
+            "history": [batch_summary(record) for record in self.history],
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which draws were trained in vain."""
+        left = sum(not record.kept for record in self.history)
+        said = f"{count(left, 'draw was', 'draws were')} left out: the best one loses clearly less on rows held out."
+        return (said,) if left else ()
+
+    def summary(self) -> str:
+        model = self.model
+        seconds = math.fsum(record.seconds for record in self.history)
+        return (
+            f"The model {shorten(self.path)} has {count(model.n_batches, 'batch', 'batches')} with "
+            f"{count(model.n_prototypes, 'prototype')} and uses {len(model.active_features)} of "
+            f"{count(model.n_features, 'feature')}; training took {describe_seconds(seconds)}."
+        )
+
 
 GUESSED = ("lambda_v", "lambda_w", "batches")
 """Settings that `tune` chooses, and the same for all data where nobody says them."""
@@ -44,7 +89,6 @@ class FitStep(FitSettings, Training):
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelFitted:
         from protodask.data import Dataset
         from protodask.data.places.storage import locate
-        from protodask.pipeline.results.common import ModelFitted
         from protodask.pipeline.work.published import published_model
         from protodask.pipeline.work.settings import fit_config, run_directory
         from protodask.prototypes.fitting import fitted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import (
@@ -18,11 +18,54 @@ from protodask.pipeline.steps.base import (
     Written,
 )
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
+    from protodask.data import Dataset
+    from protodask.data.format.segments import Segment
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import DatasetWritten
+
+
+@dataclass(frozen=True)
+class DatasetWritten(Result):
+    """A dataset lies at its path."""
+
+    dataset: Dataset
+    taken: tuple[Segment, ...] | None = None
+    """The sources that were new, where only such were asked for; none where it was left as it was."""
+    left: tuple[str, ...] = ()
+    """Files that changed a moment ago, or were being changed: for the next time."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed about the data."""
+        return self.dataset.notes
+
+    def describe(self) -> dict[str, Any]:
+        found = self.dataset.describe()
+        if self.taken is not None:
+            found["new_sources"] = len(self.taken)
+            found["new_rows"] = sum(segment.rows for segment in self.taken)
+            found["left"] = [mask(path) for path in self.left]
+        return found
+
+    def summary(self) -> str:
+        dataset = self.dataset
+        line = (
+            f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
+            f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
+        )
+        if self.taken is None:
+            return line
+        waiting = f" Left for the next time, as they changed just now: {count(len(self.left), 'file')}."
+        left = waiting if self.left else ""
+        if not self.taken:
+            return f"Nothing is new. {line}{left}"
+        rows = sum(segment.rows for segment in self.taken)
+        return f"{line} New: {count(rows, 'row')} from {count(len(self.taken), 'source')}.{left}"
+
 
 Columns = tuple[str, ...]
 
@@ -113,7 +156,6 @@ class IngestStep(Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetWritten:
         from protodask.data.tables.ingest import ingest
-        from protodask.pipeline.results.common import DatasetWritten
 
         if self.takes_new():
             return self._take_new(engine)
@@ -141,7 +183,6 @@ class IngestStep(Step):
         """Take what the dataset, or the other one, does not have; `overwrite` is for `unless_in` alone."""
         from protodask.data.news.ingest_news import ingest_news
         from protodask.data.tables.ingest_schema import Roles, Wanted, orders_of
-        from protodask.pipeline.results.common import DatasetWritten
 
         wanted = Wanted(
             Roles(self.target, self.weight, self.inclusion, self.group),

@@ -2,18 +2,243 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Pairs, Piece, Result, Table
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.monitor import RowsMonitored
+    from protodask.evaluation.stream_changes import StreamChanges
+    from protodask.evaluation.stream_profile import StreamProfile
+
+
+MOST_SHOWN = 10
+"""Features that a person is told of."""
+
+MOST_WORST = 20
+"""Features with the largest change that the results list; the profile has all of them."""
+
+TOLD = {
+    "drift": ("largest", "features"),
+    "labels": ("shift",),
+    "predictions": ("shift",),
+    "familiarity": ("rare", "shift", "p50"),
+    "calibration": ("shift", "error"),
+    "log_loss": ("increase", "value"),
+}
+"""Figures that a person is told, by section."""
+
+
+@dataclass(frozen=True)
+class RowsMonitored(Result):
+    """A description of rows lies at `path`."""
+
+    path: str
+    model: str
+    data: str
+    reference: str | None
+    profile: StreamProfile
+    before: StreamProfile | None
+    """Of the reference."""
+    changes: StreamChanges | None
+
+    def summary(self) -> str:
+        rows = f"{count(self.profile.rows, 'row')} of {shorten(self.data)}"
+        if self.changes is None:
+            return f"This is what {rows} look like to the model. There is nothing to compare them with."
+        found = self.describe()
+        changed = []
+        if found["drift"]["features"]:
+            changed.append(
+                f"{count(found['drift']['features'], 'feature')} (largest index {found['drift']['largest']:.3g})"
+            )
+        for section, what in (
+            ("labels", "the shares of the classes"),
+            ("predictions", "those of the predicted classes"),
+            ("familiarity", "the familiarity"),
+            ("calibration", "the calibration"),
+        ):
+            if found[section]["shift"]:
+                changed.append(f"{what} (by {found[section]['shift']:.3g})")
+        if found["log_loss"]["increase"]:
+            changed.append(f"the log-loss (up by {found['log_loss']['increase']:.3g})")
+        if not changed:
+            return f"Nothing changed in {rows} beyond what may be chance."
+        return f"In {rows} changed: {', '.join(changed)}."
+
+    def told(self) -> Iterator[Piece]:
+        found = self.describe()
+        yield self.summary()
+        yield ""
+        yield Pairs(_figures(found))
+        if worst := found["drift"]["worst"][:MOST_SHOWN]:
+            yield ""
+            yield "Features, those that changed most first"
+            rows = [
+                (
+                    entry["name"],
+                    f"{entry['index']:.4f}",
+                    f"{entry['p_value']:.1e}",
+                    f"{entry['mean_before']:.5g}",
+                    f"{entry['mean']:.5g}",
+                    "changed" if entry["significant"] else "",
+                )
+                for entry in worst
+            ]
+            yield Table(["feature", "stability index", "p-value", "mean before", "mean now", ""], rows)
+        if self.changes is not None:
+            yield ""
+            least = f"{self.changes.noticeable:.0%}"
+            yield f"From {least} on, a change of a share from one half would be noticed in so many rows."
+        yield ""
+        yield f"The description is in {shorten(self.path)}; --reference takes it for later rows."
+
+    def file_content(self) -> dict[str, Any]:
+        """What the file holds: the figures, and the profile that later rows are compared with."""
+        from protodask.evaluation.stream_profile import profile_record
+
+        return {**self.describe(), "profile": profile_record(self.profile)}
+
+    def describe(self) -> dict[str, Any]:
+        """The figures as plain values; one that could not be measured is null."""
+        from protodask.evaluation.stream import CORRECT
+
+        profile = self.profile
+        return {
+            "kind": "monitor",
+            "model": mask(self.model),
+            "data": mask(self.data),
+            "reference": None if self.reference is None else mask(self.reference),
+            "rows": profile.rows,
+            "weight": profile.weight,
+            "effective_rows": profile.effective_rows,
+            **_of(self.changes, "significance", "noticeable"),
+            "drift": self._drift(),
+            "labels": self._labels(),
+            "predictions": self._predictions(),
+            "familiarity": self._familiarity(),
+            "calibration": self._calibration(),
+            "log_loss": self._log_loss(),
+            "accuracy": None if profile.outcomes is None else float(profile.outcomes.mean[CORRECT]),
+        }
+
+    def _drift(self) -> dict[str, Any]:
+        if self.changes is None:
+            return {"largest": None, "features": None, "worst": []}
+        drifted = self.changes.drifted
+        return {
+            "largest": max((feature.index for feature in drifted), default=0.0),
+            "features": len(drifted),
+            "worst": [
+                {
+                    "name": feature.name,
+                    "index": feature.index,
+                    "p_value": feature.p_value,
+                    "mean_before": feature.mean_before,
+                    "mean": feature.mean_after,
+                    "deviation_before": feature.deviation_before,
+                    "significant": feature.significant,
+                }
+                for feature in self.changes.features[:MOST_WORST]
+            ],
+        }
+
+    def _labels(self) -> dict[str, Any]:
+        found = None if self.changes is None else self.changes.labels
+        outcomes, profile = self.profile.outcomes, self.profile
+        unknown = None
+        if outcomes is not None:
+            unknown = float(outcomes.labels[len(profile.classes) :].sum()) / profile.weight
+        if found is not None:
+            shares = [
+                {"label": label, "before": before, "share": after}
+                for label, before, after in zip(found.labels, found.before, found.after, strict=True)
+            ]
+        elif outcomes is not None:
+            labels = (*profile.classes, *profile.unknown)
+            shares = [
+                {"label": label, "share": weight / profile.weight}
+                for label, weight in zip(labels, outcomes.labels.tolist(), strict=True)
+            ]
+        else:
+            shares = []
+        return {
+            **_of(found, "shift", "index", "p_value"),
+            "unknown": unknown,
+            "classes": shares,
+        }
+
+    def _predictions(self) -> dict[str, Any]:
+        found, profile = None if self.changes is None else self.changes.predictions, self.profile
+        shares = [
+            {"label": label, "share": weight / profile.weight, "mean_probability": mean}
+            for label, weight, mean in zip(
+                profile.classes, profile.predicted.tolist(), profile.probability.tolist(), strict=True
+            )
+        ]
+        if found is not None:
+            shares = [{**entry, "before": before} for entry, before in zip(shares, found.before, strict=True)]
+        return {
+            **_of(found, "shift", "index", "p_value"),
+            "classes": shares,
+        }
+
+    def _familiarity(self) -> dict[str, Any]:
+        found = None if self.changes is None else self.changes.familiarity
+        return {
+            **_of(found, "rare", "shift", "index", "p_value", "below_1_percent", "below_5_percent"),
+            **self.profile.quantiles,
+            "before": None if self.before is None else dict(self.before.quantiles),
+        }
+
+    def _calibration(self) -> dict[str, Any]:
+        from protodask.evaluation.stream_changes import calibration_error, calibration_table
+
+        found, outcomes = None if self.changes is None else self.changes.outcomes, self.profile.outcomes
+        error = None if outcomes is None else calibration_error(outcomes)
+        before = None if self.before is None or self.before.outcomes is None else self.before.outcomes
+        return {
+            "shift": None if found is None else found.calibration_shift,
+            "error": None if error is None else error.value,
+            "error_standard_error": None if error is None else error.standard_error,
+            "error_before": None if before is None else calibration_error(before).value,
+            "residuals": []
+            if found is None
+            else [
+                {"label": label, "before": old, "mean": new, "p_value": p_value}
+                for label, old, new, p_value in zip(
+                    self.profile.classes, found.residual_before, found.residual_after, found.p_values, strict=True
+                )
+            ],
+            "table": [] if outcomes is None else calibration_table(outcomes, self.profile.classes),
+        }
+
+    def _log_loss(self) -> dict[str, Any]:
+        found = None if self.changes is None else self.changes.outcomes
+        return {
+            "value": self.profile.log_loss,
+            "before": None if self.before is None else self.before.log_loss,
+            **_of(found, "increase", "difference", "standard_error", "p_value", prefix="loss_"),
+        }
+
+
+def _of(found: object, *names: str, prefix: str = "") -> dict[str, Any]:
+    """Fields of what was compared, by name; null where it was not."""
+    return {name: None if found is None else getattr(found, f"{prefix}{name}") for name in names}
+
+
+def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The summary figures, by the names that limits have."""
+    pairs = [(f"{section}.{name}", found[section][name]) for section, names in TOLD.items() for name in names]
+    return [(name, "not measured" if value is None else f"{value:.6g}") for name, value in pairs]
 
 
 @dataclass(frozen=True)

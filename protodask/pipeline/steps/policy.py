@@ -2,19 +2,79 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Literal
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion, check_batches
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Pairs, Piece, Result
+from protodask.pipeline.telling.wording import number, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import PolicyEvaluated
+    from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
+
+
+@dataclass(frozen=True)
+class PolicyEvaluated(Result):
+    """The value of a policy on a log; it also lies at `path` if there is one."""
+
+    model: str | None
+    """None where the log says what the policy does."""
+    data: str
+    estimate: PolicyEstimate
+    question: PolicyQuestion
+    path: str | None
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files; an end of the interval is null where one row alone counts, or no reward."""
+        return {
+            "kind": "policy value",
+            "model": None if self.model is None else mask(self.model),
+            "data": mask(self.data),
+            **asdict(self.question),
+            **asdict(self.estimate.interval),
+            "rows": self.estimate.rows,
+            "matched": self.estimate.matched,
+            "records": self.estimate.records,
+        }
+
+    def summary(self) -> str:
+        interval = self.estimate.interval
+        who = "The policy" if self.model is None else f"The model {shorten(self.model)}"
+        earned = f"{who} would earn {interval.value:.4g} a record on the log {mask(self.data)}"
+        if self.estimate.matched == 0:
+            return (
+                f"No row of {mask(self.data)} has an action that the policy takes: the log says nothing of its value."
+            )
+        if not math.isfinite(interval.low):
+            return f"{earned}. Too few rows count, or none has a reward, to say how far that is off."
+        sure = f"{100 * self.question.confidence:g} per cent"
+        return f"{earned}; with {sure} confidence, between {interval.low:.4g} and {interval.high:.4g}."
+
+    def told(self) -> Iterator[Piece]:
+        found = self.estimate
+        yield self.summary()
+        yield ""
+        yield Pairs(
+            [
+                ("value", f"{found.interval.value:.6g}"),
+                ("low", f"{found.interval.low:.6g}"),
+                ("high", f"{found.interval.high:.6g}"),
+                ("estimator", self.question.estimator),
+                ("rows", f"{found.rows:,}"),
+                ("rows with its action", f"{found.matched:,}"),
+                ("records of the whole log", number(found.records)),
+            ]
+        )
+        yield from self.told_place("The value is", self.path)
+
 
 OF_MODELS = ("model", "action", "batches", "calibrated")
 

@@ -18,12 +18,33 @@ from protodask.pipeline.steps.base import (
 )
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model, check_batches
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.telling.wording import shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.pipeline.each_file.scoring import FilesScored
-    from protodask.pipeline.results.common import PredictionsWritten
+
+
+@dataclass(frozen=True)
+class PredictionsWritten(Result):
+    """Predictions for `rows` rows lie at `path`."""
+
+    kind = "predictions"
+
+    path: str
+    rows: int
+    batches: int
+    calibrated: bool = False
+    marked: int = 0
+    """Rows among them that could not be scored."""
+
+    def summary(self) -> str:
+        kind = "calibrated predictions" if self.calibrated else "predictions"
+        marked = f", of which {self.marked:,} could not be scored and are marked" if self.marked else ""
+        return f"The {kind} {shorten(self.path)} have {self.rows:,} rows{marked}."
+
 
 Predictions = Annotated[
     Written, Option("Where to write: Parquet if it ends in .parquet, CSV if in .csv, otherwise Zarr.", "PRED")
@@ -80,7 +101,6 @@ class PredictStep(GivenRows, Step):
     def perform(self, engine: Engine, listen: Listener = nobody) -> PredictionsWritten | FilesScored:
         from protodask.data.places.storage import check_free, locate
         from protodask.pipeline.each_file.scoring import score_each_file
-        from protodask.pipeline.results.common import PredictionsWritten
         from protodask.prototypes.persistence import load_model
         from protodask.prototypes.prediction import PREDICTIONS, predict
         from protodask.prototypes.rows_to_score import marked_rows, rows_to_predict, with_advice

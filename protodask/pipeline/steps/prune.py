@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import ModelPruned
+    from protodask.prototypes.pruning import Pruned
+
+
+@dataclass(frozen=True)
+class ModelPruned(Result):
+    """A model with fewer prototypes lies at `path`."""
+
+    path: str
+    pruned: Pruned
+
+    def describe(self) -> dict[str, Any]:
+        model, stages = self.pruned.model, self.pruned.stages
+        return {
+            "kind": "prune",
+            "path": mask(self.path),
+            "prototypes": model.n_prototypes,
+            "features": len(model.active_features),
+            "log_loss": stages[-1].log_loss,
+            "log_loss_before": stages[0].log_loss,
+            "stages": list(map(asdict, stages)),
+        }
+
+    def summary(self) -> str:
+        model, stages = self.pruned.model, self.pruned.stages
+        return (
+            f"The model {shorten(self.path)} has {count(model.n_prototypes, 'prototype')} of {stages[0].prototypes:,} "
+            f"and uses {len(model.active_features)} of {count(model.n_features, 'feature')}. The log-loss of these "
+            f"rows, each by all others, is {stages[-1].log_loss:.4g}; it was {stages[0].log_loss:.4g}."
+        )
 
 
 @dataclass(frozen=True)
@@ -35,7 +65,6 @@ class PruneStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelPruned:
         from protodask.data.places.storage import check_free, check_outside, locate
-        from protodask.pipeline.results.common import ModelPruned
         from protodask.prototypes.persistence import MODEL, load_model, save_model
         from protodask.prototypes.pruning import prune
 

@@ -9,11 +9,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.errors import FormatError, InputError
 from protodask.pipeline.steps.base import Argument, Option, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.registry import ModelPublished
+    from protodask.registry.registry import Published
+
+
+@dataclass(frozen=True)
+class ModelPublished(Result):
+    """A model is a version of the registry at `path`."""
+
+    path: str
+    published: Published
+
+    def summary(self) -> str:
+        found = self.published
+        number = found.version.number
+        what = f"Version {number} of the registry {shorten(self.path)}"
+        line = f"{what} is new." if found.added else f"{what} is this model already; none was added."
+        if found.alias is not None:
+            before = "" if found.replaced is None else f", in place of version {found.replaced}"
+            line += f" It is {found.alias}{before}."
+        if found.removed:
+            line += f" {count(len(found.removed), 'older version was', 'older versions were')} removed."
+        return line
+
+    def describe(self) -> dict[str, Any]:
+        found = self.published
+        return {
+            **found.version.describe(),
+            "kind": "publish",
+            "model": found.version.kind,
+            "registry": mask(self.path),
+            "alias": found.alias,
+            "added": found.added,
+            "replaced": found.replaced,
+            "removed": list(found.removed),
+        }
+
 
 REMEDY = "Give a file of `protodask evaluate`."
 
@@ -71,7 +107,6 @@ class PublishStep(Step):
 
     def perform(self, engine: Engine | None = None, listen: Listener = nobody) -> ModelPublished:
         from protodask.data.places.locations import locate
-        from protodask.pipeline.results.registry import ModelPublished
         from protodask.registry.registry import Registry
 
         self.check()

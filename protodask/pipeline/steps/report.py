@@ -4,19 +4,52 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from protodask.data.places.locations import locate
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.telling.wording import count, shorten, size
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine, Source
     from protodask.explain.report import Rows
-    from protodask.pipeline.results.common import ReportWritten
+
+
+@dataclass(frozen=True)
+class ReportWritten(Result):
+    """A report lies at `path`."""
+
+    path: str
+    size: int
+    """Bytes of the file."""
+    rows: int
+    n_batches: int
+    quality: dict[str, float]
+    """Its figures of quality by name, nan where one was left out."""
+    alarming: int | None
+    """Features that drifted strongly; None if no drift was measured."""
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "report",
+            "path": mask(self.path),
+            "bytes": self.size,
+            "rows": self.rows,
+            "batches": self.n_batches,
+            **{name.lower().replace("-", "_").replace(" ", "_"): value for name, value in self.quality.items()},
+            "drifted_features": self.alarming,
+        }
+
+    def summary(self) -> str:
+        drifted = "" if self.alarming is None else f" {count(self.alarming, 'feature')} drifted strongly."
+        return (
+            f"The report {shorten(self.path)} on {self.rows:,} rows has {size(self.size)}; open it in a browser."
+            f"{drifted}"
+        )
 
 
 @dataclass(frozen=True)
@@ -54,14 +87,13 @@ class ReportStep(KnownRows, Step):
     def perform(self, engine: Engine, listen: Listener = nobody) -> ReportWritten:
         from protodask.data.places.storage import check_file_free, replace_file
         from protodask.explain.report import make_content, render, require_plots
-        from protodask.pipeline.results.common import ReportWritten
         from protodask.prototypes.persistence import load_model
         from protodask.prototypes.rows_to_score import is_dataset, rows_to_predict
 
         require_plots()
         check_file_free(self.out, self.overwrite)
         model = load_model(self.model)
-        (count,) = model.batch_counts(self.batches)
+        (n_batches,) = model.batch_counts(self.batches)
         source, codes = self.known_rows(self.data, model, engine)
         training = other = None
         if self.training is not None:
@@ -96,7 +128,7 @@ class ReportStep(KnownRows, Step):
             self.out,
             len(page.encode()),
             content.quality.rows,
-            count,
+            n_batches,
             content.quality.describe(),
             None if content.drift is None else content.drift.alarming,
         )
@@ -117,5 +149,7 @@ def _named(source: Source, path: str) -> Rows:
 
 def short_name(path: str) -> str:
     """What a report calls a place: its last part, so that it does not tell where files lie on a machine."""
+    from protodask.data.places.locations import locate
+
     where = mask(path) if "://" in path else locate(path)
     return os.path.basename(where.rstrip("/")) or where

@@ -11,7 +11,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import DatasetWritten
+    from protodask.pipeline.steps.ingest import DatasetWritten
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SampleDataStep(Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetWritten:
         from protodask.data import sample_data
-        from protodask.pipeline.results.common import DatasetWritten
+        from protodask.pipeline.steps.ingest import DatasetWritten
 
         dataset = sample_data(
             self.kind,

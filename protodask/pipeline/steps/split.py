@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.telling.wording import shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import DatasetSplit
+
+
+@dataclass(frozen=True)
+class DatasetSplit(Result):
+    """The two parts of a dataset lie at their paths."""
+
+    kind = "split"
+
+    path: str
+    """Of the rows to train on."""
+    held_out: str
+    rows: int
+    held_out_rows: int
+    by: Literal["group", "row"]
+
+    def summary(self) -> str:
+        return (
+            f"{shorten(self.path)} has {self.rows:,} rows to train on, "
+            f"{shorten(self.held_out)} the {self.held_out_rows:,} held out."
+        )
 
 
 @dataclass(frozen=True)
@@ -39,7 +60,6 @@ class SplitStep(Step):
     def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetSplit:
         from protodask.data import Dataset
         from protodask.evaluation.splitting import split
-        from protodask.pipeline.results.common import DatasetSplit
 
         training, held_out = split(
             Dataset.open(self.data),

@@ -2,18 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Piece, Result, Table
+from protodask.pipeline.telling.wording import number, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
+    from protodask.data import Dataset, Label
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import DatasetSubsampled
+
+
+@dataclass(frozen=True)
+class DrawnPart:
+    """The rows of a class, or of a value of a column."""
+
+    label: Label | float
+    source_rows: int
+    rate: float
+    """Probability of keeping a row."""
+    rows: int
+    """Those that were kept."""
+    weight: float
+    """Rows that those that were kept stand for: `sum 1 / l`, times their weights if they have any."""
+
+
+@dataclass(frozen=True)
+class DatasetSubsampled(Result):
+    """A part of a dataset's rows lies at its path."""
+
+    dataset: Dataset
+    by: str | None
+    """The column whose values the parts are of; None where they are classes."""
+    parts: tuple[DrawnPart, ...]
+
+    @property
+    def effective(self) -> float:
+        """The effective number of rows, `sum 1 / l`."""
+        return float(self.dataset.summary.weight)
+
+    def describe(self) -> dict[str, Any]:
+        by_class = self.by is None
+        return {
+            **self.dataset.describe(),
+            "kind": "subsample",
+            "effective_rows": self.effective,
+            **({} if by_class else {"by": self.by}),
+            "classes" if by_class else "values": list(map(asdict, self.parts)),
+        }
+
+    def summary(self) -> str:
+        rows = f"{self.dataset.n_rows:,} rows, which stand for {number(self.effective)}"
+        return f"The subsample {shorten(self.dataset.path)} has {rows}."
+
+    def told(self) -> Iterator[Piece]:
+        yield self.summary()
+        yield ""
+        rows = [
+            [str(part.label), f"{part.source_rows:,}", f"{part.rate:.4g}", f"{part.rows:,}", number(part.weight)]
+            for part in self.parts
+        ]
+        yield Table([self.by or "class", "rows", "rate", "kept", "stand for"], rows)
 
 
 def parse_rates(values: Sequence[str]) -> dict[str, float]:
@@ -75,7 +129,6 @@ class SubsampleStep(Step):
     def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetSubsampled:
         from protodask.data import Dataset
         from protodask.evaluation.subsampling import drawn
-        from protodask.pipeline.results.common import DatasetSubsampled, DrawnPart
 
         dataset, draw = drawn(
             Dataset.open(self.data),

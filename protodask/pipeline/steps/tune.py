@@ -2,17 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
-from protodask.pipeline.steps.fit import Data
+from protodask.pipeline.steps.fit import Data, ModelFitted
 from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Piece, Result
+from protodask.pipeline.telling.wording import count, shorten
+from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.common import ModelTuned
+    from protodask.prototypes.history import BatchRecord
+    from protodask.prototypes.model import PrototypeSet
+    from protodask.selection.results import SearchResult, Trial
+
+
+MOST_TRIALS = 10
+"""Trials of a search that are told; --json has all."""
+
+
+@dataclass(frozen=True)
+class ModelTuned(Result):
+    """A model whose hyperparameters were searched for lies at `path`, and all trials at `table` if that is one."""
+
+    path: str
+    model: PrototypeSet
+    history: tuple[BatchRecord, ...]
+    """A record for each batch of the final model."""
+    search: SearchResult
+    rows: int
+    """Of the data."""
+    group: str | None
+    """Column whose rows of one value stayed in one fold."""
+    table: str | None
+    notes: tuple[str, ...] = ()
+    """Where a wider search may find better."""
+
+    @property
+    def seed(self) -> int:
+        """Of the draw of candidates that the model has."""
+        return int(self.model.provenance["fits"][-1]["config"]["seed"])
+
+    @property
+    def chosen(self) -> Trial:
+        """The trial whose settings the model has."""
+        return self.search.trials[self.search.selected]
+
+    def describe(self) -> dict[str, Any]:
+        chosen = self.chosen
+        return {
+            **self._fitted.describe(),
+            "kind": "tune",
+            "group": self.group,
+            "table": None if self.table is None else mask(self.table),
+            "chosen": {
+                "lambda_v": chosen.lambda_v,
+                "lambda_w": chosen.lambda_w,
+                "batches": chosen.n_batches,
+                "seed": self.seed,
+            },
+            "search": self.search.describe(),
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> str:
+        return f"{self._fitted.summary()} {self._choice()}"
+
+    def told(self) -> Iterator[Piece]:
+        from protodask.selection.results import as_text
+
+        yield as_text(self.search, MOST_TRIALS)
+        yield ""
+        yield self._fitted.summary()
+        yield self._choice()
+        if self.table is not None:
+            yield f"All trials are in {shorten(self.table)}."
+        yield from self.told_notes()
+
+    @property
+    def _fitted(self) -> ModelFitted:
+        return ModelFitted(self.path, self.model, self.history)
+
+    def _choice(self) -> str:
+        """What the model is, in one line."""
+        chosen = self.chosen
+        together = "" if self.group is None else f" Rows of the same {self.group!r} stayed in one fold."
+        drawn = len(self.search.draws)
+        if drawn:
+            together = (
+                f" Of {drawn} draws of candidates it is the one that fits them best (seed {self.seed}).{together}"
+            )
+        return (
+            f"It is fitted to all {self.rows:,} rows with what was chosen: lambda_v {chosen.lambda_v:.4g}, lambda_w "
+            f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}.{together}"
+        )
+
 
 SEARCH = "The search"
 

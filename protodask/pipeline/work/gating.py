@@ -14,8 +14,8 @@ from protodask.engine import Engine
 from protodask.errors import InputError, some
 from protodask.evaluation.challenging import Rival, compare_models
 from protodask.evaluation.paired import Comparison
-from protodask.pipeline.results.gate import Challenge, GateAnswered
 from protodask.pipeline.steps import GateStep
+from protodask.pipeline.steps.gate import Challenge, GateAnswered
 from protodask.pipeline.telling.json_file import written
 from protodask.pipeline.work.limits import GateFigure, judge_figures, read_results
 from protodask.places import mask

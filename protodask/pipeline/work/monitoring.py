@@ -8,8 +8,8 @@ from protodask.errors import InputError
 from protodask.evaluation.stream import Watch, learn_bins, watch_stream
 from protodask.evaluation.stream_changes import compare_profiles
 from protodask.evaluation.stream_profile import StreamProfile, make_profile, read_profile
-from protodask.pipeline.results.monitor import RowsMonitored
 from protodask.pipeline.steps import MonitorStep
+from protodask.pipeline.steps.monitor import RowsMonitored
 from protodask.pipeline.telling.json_file import write_json
 from protodask.pipeline.work.limits import read_results
 from protodask.places import mask

@@ -13,8 +13,8 @@ from protodask.evaluation.policy import (
     merge_policies,
     policy_sums,
 )
-from protodask.pipeline.results.common import PolicyEvaluated
 from protodask.pipeline.steps import PolicyStep
+from protodask.pipeline.steps.policy import PolicyEvaluated
 from protodask.pipeline.telling.json_file import written
 from protodask.pipeline.work.policy_log import ACTION, LogColumns, policy_log
 from protodask.prototypes.model import PrototypeSet

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from protodask.data import Dataset
 from protodask.data.places.storage import locate
 from protodask.engine import Engine
-from protodask.pipeline.results.common import ModelTuned
 from protodask.pipeline.steps import TuneStep
+from protodask.pipeline.steps.tune import ModelTuned
 from protodask.pipeline.telling.events import Listener, SearchStarted
 from protodask.pipeline.work.published import check_beside, published_model, write_beside
 from protodask.pipeline.work.settings import run_directory, search_config, tuned_config
