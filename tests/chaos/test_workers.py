@@ -27,7 +27,7 @@ from protodask import FitConfig, PrototypeSet, fit, ingest, predict, sample_data
 from protodask.data import Dataset
 from protodask.engine import Engine, Layout, open_engine, thread_engine
 from protodask.errors import LostTaskError
-from protodask.pipeline.work.model_scores import evaluate_model
+from protodask.evaluation.model_scores import evaluate_model
 from protodask.prototypes.history import IterationDone
 from protodask.prototypes.persistence import model_fingerprint
 

@@ -14,11 +14,11 @@ from support.pipelines import results_of
 from protodask.data.tables.ingest import ingest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code
+from protodask.evaluation.policy_log import LogColumns, policy_log
 from protodask.pipeline.file.definition import Pipeline, read_pipeline
 from protodask.pipeline.state.records import record_name
 from protodask.pipeline.steps import EvaluateStep, PolicyStep, describe_step
 from protodask.pipeline.steps.policy import PolicyEvaluated
-from protodask.pipeline.work.policy_log import LogColumns, policy_log
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.model import PrototypeSet
 

@@ -58,7 +58,7 @@ START.set_forkserver_preload(
         __name__,
         "protodask.pipeline.state.runner",
         "protodask.pipeline.inspecting.describe",
-        "protodask.pipeline.work.model_scores",
+        "protodask.evaluation.model_scores",
         "scipy.optimize",
     ]
 )

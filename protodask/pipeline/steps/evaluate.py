@@ -16,7 +16,7 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.evaluation.metrics import Scores
-    from protodask.pipeline.work.model_scores import ModelScores
+    from protodask.evaluation.model_scores import ModelScores
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class EvaluateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelEvaluated:
         from protodask.data.places.storage import check_file_free
+        from protodask.evaluation.model_scores import evaluate_model
         from protodask.pipeline.telling.json_file import written
-        from protodask.pipeline.work.model_scores import evaluate_model
         from protodask.prototypes.persistence import load_model
 
         self.check()

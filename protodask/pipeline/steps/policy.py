@@ -161,10 +161,23 @@ class PolicyStep(GivenRows, Step):
         PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> PolicyEvaluated:
-        from protodask.pipeline.work.policy import evaluate_policy
+        from protodask.data.places.storage import check_file_free
+        from protodask.evaluation.policy import PolicyQuestion
+        from protodask.evaluation.policy_log import LogColumns, logged_policy, policy_log
+        from protodask.pipeline.telling.json_file import written
+        from protodask.prototypes.persistence import load_model
 
         self.check()
-        return evaluate_policy(self, engine)
+        question = PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
+        model = None if self.model is None else load_model(self.model)
+        count = 0 if model is None else model.scored_batches(self.batches, self.calibrated)
+        if self.out is not None:
+            check_file_free(self.out, self.overwrite)
+        columns = LogColumns(self.reward, self.propensity, self.action, self.inclusion, self.match, self.expected)
+        source = policy_log(model, self.data, columns, engine=engine, unseen=self.unseen, drop=self.drop)
+        estimate = logged_policy(model, source, question, engine, n_batches=count, calibrated=self.calibrated)
+        value = PolicyEvaluated(self.model, self.data, estimate, question, self.out)
+        return written(value, self.out, self.overwrite)
 
     def subject(self) -> str:
         return f"{'a policy' if self.model is None else mask(self.model)} on {mask(self.data)}"

@@ -1,4 +1,4 @@
-"""The rows of a log of actions: a dataset, or raw tables, and which columns say what happened."""
+"""The rows of a log of actions, what columns of a dataset or raw tables say of them, and what a policy is worth."""
 
 from __future__ import annotations
 
@@ -13,12 +13,24 @@ from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, TARGET, Col
 from protodask.data.tables.encoding import Unseen, encode_group
 from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.source_files import check_present
-from protodask.engine import Block, Engine, Source
+from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some
-from protodask.evaluation.policy import EXPECTED, MATCH, PROPENSITY, REWARD
+from protodask.evaluation.policy import (
+    EXPECTED,
+    MATCH,
+    PROPENSITY,
+    REWARD,
+    PolicyEstimate,
+    PolicyQuestion,
+    PolicySums,
+    finish_policy,
+    merge_policies,
+    policy_sums,
+)
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.rows_to_score import check_orders, is_dataset
+from protodask.prototypes.scoring import PREDICTED, predict_block
 
 Codes = NDArray[np.int64]
 
@@ -202,3 +214,32 @@ def _table_log(
     codes, _ = encode_group(np.array(model.classes, dtype=object), ACTION)
     order = np.argsort(codes)
     return ViewedSource(source, _TableView(codes[order], order.astype(np.int64)), "policy-log")
+
+
+def logged_policy(
+    model: PrototypeSet | None,
+    source: Source,
+    question: PolicyQuestion,
+    engine: Engine,
+    *,
+    n_batches: int = 0,
+    calibrated: bool = False,
+) -> PolicyEstimate:
+    """What a policy would earn on a log, in one pass: that of a model, or the one that the log itself names."""
+    shared = None if model is None else engine.share(model)
+    sums = engine.reduce(source, LOGGED_POLICY, shared, n_batches, calibrated, question, label="policy value")
+    engine.forget(source)
+    return finish_policy(sums, question)
+
+
+def _judge_block(
+    block: Block, model: PrototypeSet | None, n_batches: int, calibrated: bool, question: PolicyQuestion
+) -> PolicySums:
+    if model is None:
+        return policy_sums(block, question)
+    match = predict_block(block, model, n_batches, calibrated)[PREDICTED] == block[ACTION]
+    log = {name: values for name, values in block.arrays.items() if name not in (FEATURES.name, ACTION)}
+    return policy_sums(Block(block.number, block.start, {**log, MATCH: match}), question)
+
+
+LOGGED_POLICY: Reduction[PolicySums, PolicySums] = Reduction(_judge_block, merge_policies, identity)
