@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data import Label
 from protodask.data.format.schema import FEATURES, GROUP, TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.paired import (
     MOST_BLOCKS,
@@ -27,6 +29,7 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
 Codes = NDArray[np.int64]
+Key = tuple[type, Label]
 
 
 @dataclass(frozen=True)
@@ -114,3 +117,37 @@ def compare_models(
         opened.forget(source)
     check_weight(float(sums.weight.sum()))
     return compare_paired(sums, margin=margin, confidence=confidence, draws=draws, seed=seed, grouped=grouped)
+
+
+def check_comparable(challenger: PrototypeSet, champion: PrototypeSet) -> None:
+    """Refuse models of other features, or of another order of their categories."""
+    if challenger.feature_names == champion.feature_names:
+        orders = {column.name: column.categories for column in champion.columns if column.kind == "ordinal"}
+        for column in challenger.columns:
+            if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
+                raise InputError(
+                    "columns-differ",
+                    f"The model has {column.name!r} in another order than the champion.",
+                    "Compare models of the same encoding, or publish it without a comparison.",
+                )
+        return
+    lacking = [name for name in champion.feature_names if name not in set(challenger.feature_names)]
+    besides = [name for name in challenger.feature_names if name not in set(champion.feature_names)]
+    said = [f"it lacks {some(lacking)}"] if lacking else []
+    said += [f"it has {some(besides)} besides"] if besides else []
+    raise InputError(
+        "columns-differ",
+        f"The model has other features than the champion: {' and '.join(said) or 'they are in another order'}.",
+        "Compare models of the same features, or publish it without a comparison.",
+    )
+
+
+def numbered(first: Sequence[Label], second: Sequence[Label]) -> dict[Key, int]:
+    """All classes with their numbers; True is no 1 here."""
+    keys = dict.fromkeys((type(label), label) for label in (*first, *second))
+    return {key: number for number, key in enumerate(keys)}
+
+
+def codes_of(classes: Sequence[Label], known: Mapping[Key, int]) -> Codes:
+    """The numbers of some classes."""
+    return np.array([known[type(label), label] for label in classes], dtype=np.int64)

@@ -17,12 +17,12 @@ from support.commands import check_failed
 
 from protodask.cli.progress.reporter import LogReporter
 from protodask.engine.progress import Progress
-from protodask.pipeline.work import tuning as tuning_module
 from protodask.prototypes import FitConfig, load_model
 from protodask.prototypes.objective import Objective
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory
 from protodask.selection import SearchConfig, read_search
+from protodask.selection import tuning as tuning_module
 
 Call = Callable[..., Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import KnownRows
 from protodask.pipeline.telling.events import Listener, nobody
@@ -223,9 +223,97 @@ class GateStep(KnownRows, Step):
         return self.accept
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> GateAnswered:
-        from protodask.pipeline.work.gating import answer
+        from protodask.data.places.storage import check_file_free
+        from protodask.pipeline.telling.json_file import written
+        from protodask.pipeline.work.limits import judge_figures, read_results
 
-        return answer(self, engine)
+        self.check()
+        if self.out is not None:
+            check_file_free(self.out, self.overwrite)
+        figures: tuple[GateFigure, ...] = ()
+        if self.results is not None:
+            figures = judge_figures(read_results(self.results), self.limits)
+        against = [figure.reason for figure in figures if figure.reason is not None]
+        speaking = [_kept(figures)] if figures and not against else []
+        challenge = None
+        if self.model is not None and self.champion is not None and self.data is not None:
+            comparison = self._compare(self.model, self.champion, self.data, engine)
+            challenge = Challenge(
+                self.model, self.champion, self.data, self.metric, self.margin, self.confidence, comparison
+            )
+            better, reason = _judge(challenge)
+            (speaking if better else against).append(reason)
+        passed = not against
+        answered = GateAnswered(
+            passed=passed,
+            reasons=tuple(against or speaking),
+            accepted=self.accept and not passed,
+            figures=figures,
+            challenge=challenge,
+            results=self.results,
+            path=self.out,
+            stops=self.if_no == "stop",
+        )
+        return written(answered, self.out, self.overwrite)
+
+    def _compare(self, model: str, champion: str, data: str, engine: Engine) -> Comparison | None:
+        """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""
+        from protodask.data import Dataset
+        from protodask.data.places.references import has_alias
+        from protodask.evaluation.challenging import Rival, check_comparable, codes_of, compare_models, numbered
+        from protodask.prototypes.persistence import load_model
+
+        challenger = load_model(model)
+        if not has_alias(champion):
+            return None
+        check_comparable(challenger, before := load_model(champion))
+        known = numbered(before.classes, challenger.classes)
+        source, classes = self.any_rows(data, challenger, [key[1] for key in known], engine)
+        if classes is None:
+            raise InputError(
+                "column-missing",
+                f"The table {mask(data)} has no column {challenger.target_name!r} with the true classes.",
+                "Name that column with --target, or compare on rows of known classes.",
+            )
+        if unknown := [label for label in classes if (type(label), label) not in known]:
+            raise InputError(
+                "columns-differ",
+                f"The data {mask(data)} have classes that neither model knows: {some(list(map(repr, unknown)))}.",
+                "Compare on rows of classes that one of them was trained on.",
+            )
+        return compare_models(
+            Rival(before, codes_of(before.classes, known)),
+            Rival(challenger, codes_of(challenger.classes, known)),
+            source,
+            codes_of(classes, known),
+            engine,
+            grouped=isinstance(source, Dataset) and source.has_group,
+            loss=self.metric,
+            newest=self.newest,
+            margin=self.margin,
+            confidence=self.confidence,
+            draws=self.draws,
+            seed=self.seed,
+        )
 
     def subject(self) -> str:
         return f"of {' and '.join(mask(place) for place in (self.results, self.model) if place is not None)}"
+
+
+def _kept(figures: Sequence[GateFigure]) -> str:
+    if len(figures) == 1:
+        return f"The figure {figures[0].name!r} is {figures[0].value:.6g}, within its limits."
+    return f"All {len(figures)} figures are within their limits."
+
+
+def _judge(challenge: Challenge) -> tuple[bool, str]:
+    found = challenge.comparison
+    if found is None:
+        return True, f"There is no champion at {mask(challenge.champion)} yet."
+    better = found.low > challenge.margin
+    relation = "above" if better else "not above"
+    return better, (
+        f"The mean {challenge.metric} of {mask(challenge.model)} is {found.challenger:.6g}, that of the champion "
+        f"{found.champion:.6g}; the gain of {found.gain:.6g} is at least {found.low:.6g} with a confidence of "
+        f"{challenge.confidence:.6g}, which is {relation} the margin of {challenge.margin:g}."
+    )

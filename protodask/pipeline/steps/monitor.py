@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.evaluation.stream_changes import StreamChanges
     from protodask.evaluation.stream_profile import StreamProfile
+    from protodask.prototypes.model import PrototypeSet
 
 
 MOST_SHOWN = 10
@@ -278,9 +279,56 @@ class MonitorStep(KnownRows, Step):
             )
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RowsMonitored:
-        from protodask.pipeline.work.monitoring import monitor_rows
+        from protodask.data.places.storage import check_file_free
+        from protodask.evaluation.stream import Watch, learn_bins, watch_stream
+        from protodask.evaluation.stream_changes import compare_profiles
+        from protodask.evaluation.stream_profile import make_profile, read_profile
+        from protodask.pipeline.telling.json_file import write_json
+        from protodask.pipeline.work.limits import read_results
+        from protodask.prototypes.persistence import load_model, model_fingerprint
 
-        return monitor_rows(self, engine)
+        self.check()
+        check_file_free(self.out, self.overwrite)
+        model = load_model(self.model)
+        fingerprint = model_fingerprint(model)
+        (n_batches,) = model.batch_counts(self.batches)
+        before = None
+        if self.reference is not None:
+            before = read_profile(read_results(self.reference), mask(self.reference))
+            _check_reference(before, self.reference, model, fingerprint, n_batches)
+        source, classes = self.any_rows(self.data, model, model.classes, engine)
+        if before is None:
+            features, familiarity = learn_bins(engine, source, model, n_batches)
+        else:
+            features, familiarity = tuple(feature.bins for feature in before.features), before.familiarity
+        watch = Watch(model, n_batches, features, familiarity).labelled(classes)
+        found = watch_stream(engine, source, watch)
+        engine.forget(source)
+        profile = make_profile(found, watch, fingerprint)
+        changes = None if before is None else compare_profiles(before, profile, self.significance)
+        result = RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
+        write_json(self.out, result.file_content(), self.overwrite)
+        return result
 
     def subject(self) -> str:
         return f"{mask(self.model)} on {mask(self.data)} into {mask(self.out)}"
+
+
+def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fingerprint: str, n_batches: int) -> None:
+    what = f"The reference {mask(path)} describes rows"
+    if before.model != fingerprint:
+        raise InputError(
+            "other-run",
+            f"{what} as another model sees them.",
+            "Give a description that this model made, best of held-out rows.",
+        )
+    if before.n_batches != n_batches:
+        raise InputError(
+            "settings-conflict",
+            f"{what} as {before.n_batches} batches of the model see them, and {n_batches} are asked for.",
+            "Use the same number for both.",
+        )
+    if tuple(feature.name for feature in before.features) != tuple(model.feature_names):
+        raise InputError("columns-differ", f"{what} with other features.", "Make it again with this model.")
+    if before.classes != model.classes:
+        raise InputError("columns-differ", f"{what} of other classes.", "Make it again with this model.")

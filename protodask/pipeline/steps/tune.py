@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data, ModelFitted
 from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings
-from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.events import Listener, SearchStarted, nobody
 from protodask.pipeline.telling.result import Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
@@ -200,6 +202,58 @@ class TuneStep(TrainingSettings, Training):
         check_tuning(self)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelTuned:
-        from protodask.pipeline.work.tuning import tune_dataset
+        from protodask.data import Dataset
+        from protodask.data.places.storage import locate
+        from protodask.pipeline.work.published import check_beside, published_model, write_beside
+        from protodask.pipeline.work.settings import run_directory, search_config, tuned_config
+        from protodask.prototypes.persistence import model_fingerprint, save_model
+        from protodask.selection.tuning import tuned
 
-        return tune_dataset(self, engine, listen)
+        search = search_config(self)
+        config = tuned_config(self, search)
+        where = locate(self.out)
+        run_dir = locate(run_directory(where, self.run_dir))
+        published = published_model(where, run_dir, self.overwrite)
+        if self.table is not None:
+            check_beside(self.table, self.overwrite, run_dir)
+        data = Dataset.open(self.data)
+        group = data.metadata.group_name
+        n_settings = len(search.settings(config.lambda_w, config.seed))
+        listen(SearchStarted(search.strategy, n_settings, search.n_folds, group))
+        keep = self.run_dir is not None
+        with tuned(data, config, search, run_dir, engine, (listen,), listen, keep=keep) as run:
+            # The table first: the model says that all is there.
+            if self.table is not None:
+                write_beside(self.table, _table_text(run.search).encode(), self.overwrite)
+            if model_fingerprint(run.model) != published:
+                save_model(run.model, where, overwrite=self.overwrite)
+        notes = tuple(_notes_on(run.search, search.max_batches))
+        return ModelTuned(where, run.model, tuple(run.history), run.search, data.n_rows, group, self.table, notes)
+
+
+def _notes_on(search: SearchResult, max_batches: int) -> Iterator[str]:
+    """What speaks for another search, such as a best trial on the edge of what was tried."""
+    best = search.trials[search.best]
+    if search.trials[search.selected].n_batches == 0:
+        yield "No setting does better than the shares of the classes alone by more than the noise of the folds."
+        return
+    if best.n_batches == max_batches:
+        yield f"The best setting has {max_batches} batches, as many as were allowed; try more with --max-batches."
+    for name, option in (("lambda_v", "--lambda-v-range"), ("lambda_w", "--lambda-w-range")):
+        tried = {getattr(trial, name) for trial in search.trials}
+        value = getattr(best, name)
+        if len(tried) > 1 and value in (min(tried), max(tried)):
+            end = "smallest" if value == min(tried) else "largest"
+            yield f"The best {name}, {value:.3g}, is the {end} that was tried; widen {option} to look beyond it."
+
+
+def _table_text(search: SearchResult) -> str:
+    """All trials as CSV, numbers to the last bit."""
+    from protodask.selection.results import as_rows
+
+    rows = as_rows(search)
+    with io.StringIO(newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return file.getvalue()
