@@ -159,7 +159,7 @@ def _text(form: Form, end: RunEnded, occasion: Occasion, host: str) -> str:
     step = _step_of(end, occasion)
     if form != "json":
         sentence = shortened(_sentence(end, occasion, step, host))
-        return to_json_line({"text": _escape_slack(sentence)}) if form == "slack" else f"{sentence}\n"
+        return to_json_line({"text": _escape_slack(sentence)}) if form == "slack" else f"{_one_line(sentence)}\n"
     values: dict[str, Any] = {
         "pipeline": mask(end.pipeline),
         "run": end.run,
@@ -186,6 +186,11 @@ def _sentence(end: RunEnded, occasion: Occasion, step: StepOutcome | None, host:
     where = "" if step is None else f" at step {step.step.number} ({step.step.name})"
     said = " ".join(end.reasons[:MOST_REASONS]) if occasion == "gate" else end.message
     return f"protodask on {host}: {mask(end.pipeline)} {what}{where}, run {end.run}.{said and ' '}{said}"
+
+
+def _one_line(text: str) -> str:
+    # Programs that send mail take some lines for orders, and not every name of a file can be written in UTF-8.
+    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)
 
 
 def _escape_slack(text: str) -> str:
