@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -336,6 +336,8 @@ def test_command__gets_a_sentence_and_the_occasion(tmp_path: Path) -> None:
     assert _tell(Notify(command=command), _refused("refused")) == []
     sentence = "protodask on this-machine: refresh.yaml was told no by a gate at step 3 (better), run run-7."
     assert place.read_text() == f"gate\n{sentence} {NO[0]}\n"
+    assert _tell(Notify(command=command), replace(_ended("failed", "No."), run="")) == []
+    assert place.read_text() == "failure\nprotodask on this-machine: refresh.yaml failed. No.\n"
     assert _tell(Notify(command=command, format="json"), _ended("failed", "No.")) == []
     assert json.loads(place.read_text().partition("\n")[2])["message"] == "No."
 

@@ -185,7 +185,8 @@ def _sentence(end: RunEnded, occasion: Occasion, step: StepOutcome | None, host:
     }[occasion]
     where = "" if step is None else f" at step {step.step.number} ({step.step.name})"
     said = " ".join(end.reasons[:MOST_REASONS]) if occasion == "gate" else end.message
-    return f"protodask on {host}: {mask(end.pipeline)} {what}{where}, run {end.run}.{said and ' '}{said}"
+    run = end.run and f", run {end.run}"  # one that came to nothing has no name
+    return f"protodask on {host}: {mask(end.pipeline)} {what}{where}{run}.{said and ' '}{said}"
 
 
 def _one_line(text: str) -> str:
