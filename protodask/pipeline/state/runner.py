@@ -308,6 +308,9 @@ class _Run:
                 self.state.ended(end)
         except ProtodaskError as error:
             self.listen(Said(f"How the run ended could not be noted ({error}).", "warning"))
+        except BaseException:  # who pressed Ctrl-C twice waits for the end, too
+            self._tell(end)
+            raise
         return self._tell(end)
 
     def _ending(
