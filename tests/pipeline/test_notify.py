@@ -368,6 +368,17 @@ def test_command__what_it_says_shows_none_of_its_words(command: str) -> None:
     assert "quiet" not in complaint
 
 
+def test_command__is_not_run_by_a_run_that_one_has_started(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROTODASK_OCCASION", "failure")
+    place = tmp_path / "said"
+    (complaint,) = _tell(Notify(command=f"touch {place}"), _ended("failed"))
+    assert "has started this run" in complaint
+    assert not place.exists()
+    assert _tell(Notify(server.url()), _ended("failed")) == []
+
+
 def test_command__needs_no_room_on_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
