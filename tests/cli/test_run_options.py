@@ -35,7 +35,13 @@ steps:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("PROTODASK_LOG", "PROTODASK_LOG_FILE", "PROTODASK_NOTIFY", "PROTODASK_METRICS"):
+    for name in (
+        "PROTODASK_LOG",
+        "PROTODASK_LOG_FILE",
+        "PROTODASK_NOTIFY",
+        "PROTODASK_NOTIFY_COMMAND",
+        "PROTODASK_METRICS",
+    ):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "p.yaml").write_text(PIPELINE)
     (tmp_path / "figures.json").write_text('{"rows": 40}')

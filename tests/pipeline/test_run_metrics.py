@@ -55,7 +55,7 @@ def _run(
     status: Status,
     outcomes: Sequence[StepOutcome],
     hours: int = 0,
-    names: Sequence[str] = ("scoring", "judged", "ok"),
+    steps: Sequence[StepIdentity] = (PREDICT, JUDGE, GATE),
     pipeline: str = "score.yaml",
 ) -> Figures:
     """The figures after a run that ended so, given what the state at the same place knows of those before."""
@@ -64,7 +64,7 @@ def _run(
     state = State(f"{path}.state", pipeline)
     end = RunEnded(pipeline, "r", NOON + timedelta(hours=hours), 4.5, status, steps=tuple(outcomes))
     last = state.last_run()
-    end = replace(end, known=(Known() if last is None else last.known).after(end, names))
+    end = replace(end, known=(Known() if last is None else last.known).after(end, steps))
     if status != "left":
         state.ended(end)
         assert state.last_run() == replace(end, steps=())
@@ -201,9 +201,9 @@ def test_metrics__what_a_failed_step_did_nevertheless(tmp_path: Path) -> None:
 def test_metrics__steps_that_are_gone_go(tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     _run(path, "done", WHOLE)
-    found = _run(path, "done", WHOLE[:2], names=("scoring", "judged"))
+    found = _run(path, "done", WHOLE[:2], steps=(PREDICT, JUDGE))
     assert not any("ok" in labels for labels in found)
-    found = _run(path, "done", (*WHOLE[:1], StepOutcome(JUDGE, "not looked at")), names=("scoring", "judged"))
+    found = _run(path, "done", (*WHOLE[:1], StepOutcome(JUDGE, "not looked at")), steps=(PREDICT, JUDGE))
     assert ("model_quality", "judged", "accuracy") in found, "a step that was not looked at"
 
 
@@ -243,7 +243,8 @@ def test_metrics__of_what_a_monitor_saw(tmp_path: Path) -> None:
         "accuracy": 0.8,
         "predictions": "odd",
     }
-    found = _run(tmp_path / "m.prom", "done", [_done(StepIdentity(1, "m", "monitor"), 1.0, seen)], names=("m",))
+    step = StepIdentity(1, "m", "monitor")
+    found = _run(tmp_path / "m.prom", "done", [_done(step, 1.0, seen)], steps=(step,))
     figures = {
         labels: value
         for labels, value in found.items()
@@ -329,12 +330,12 @@ def test_metrics__names_and_secrets(tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     step = StepIdentity(1, 'a "b"\\\n{c}', "evaluate")
     found = _run(
-        path, "done", (_done(step, 0.0, SCORES),), names=(step.name,), pipeline="s3://user:quiet-word@bucket/p.yaml"
+        path, "done", (_done(step, 0.0, SCORES),), steps=(step,), pipeline="s3://user:quiet-word@bucket/p.yaml"
     )
     assert found["step_rows", 'a "b"\\\n{c}'] == 500
     assert ("step_rows_per_second", 'a "b"\\\n{c}') not in found, "in no time at all"
     assert "quiet-word" not in path.read_text()
-    again = _run(path, "failed", (), names=(step.name,), pipeline="s3://user:quiet-word@bucket/p.yaml")
+    again = _run(path, "failed", (), steps=(step,), pipeline="s3://user:quiet-word@bucket/p.yaml")
     assert again["step_rows", 'a "b"\\\n{c}'] == 500
 
 

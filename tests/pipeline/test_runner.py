@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -591,6 +591,39 @@ def test_run__what_a_step_writes_to_the_place_it_reads_does_not_make_it_stale(tm
     assert work.run(pipeline).status == "done"
     assert work.run(pipeline).status == "fresh"
     assert (tmp_path / "total").read_text() == "total(2,total(1,0))"
+
+
+def test_run__a_second_interrupt_while_its_end_is_noted_is_told_like_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, heard = State.ended, list[RunEvent]()
+
+    def interrupted(self: Any, end: RunEnded | None = None) -> NoReturn:
+        if end is not None:
+            ended(self, end)
+        raise KeyboardInterrupt
+
+    (tmp_path / "a").write_text("1")
+    monkeypatch.setattr(State, "ended", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(_chain(tmp_path), interrupted, listen=heard.append, check=lambda _: None)
+    assert isinstance(heard[-1], RunEnded)
+    assert heard[-1].status == "interrupted"
+
+
+def test_run__whose_end_cannot_be_noted_ends_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    work.run(pipeline)
+    (record,) = (tmp_path / "state").glob("run-*.json")
+    record.unlink()
+    record.mkdir()
+    heard: list[RunEvent] = []
+    assert work.run(pipeline, listen=heard.append).status == "fresh"
+    warning, end = heard[-2:]
+    assert isinstance(warning, Said)
+    assert "could not be noted" in warning.text
+    assert isinstance(end, RunEnded)
 
 
 @pytest.mark.parametrize(("overlap", "status"), [("leave", "left"), ("wait", "done")])

@@ -1,10 +1,11 @@
 """What runs of a pipeline remember: a folder with a record of each step that was done, and a lock.
 
     STATE/run-FILE.lock              held while a run of that pipeline file is under way; names its process
-    STATE/run-FILE.json              how its last run ended, and what became of each step when it was last looked at
+    STATE/run-PATH.json              how its last run ended, and what became of each step when it was last looked at
     STATE/steps/NAME.json            what was done: key, fingerprints of inputs and outputs, result
     STATE/steps/NAME.begun.json      a step has begun: what lies at its outputs since then is its own
 
+`FILE` follows from where the pipeline file lies, `PATH` from the path that it is run by, as in the labels of metrics.
 `NAME` follows from the kind of the step and from its outputs, so that steps may be moved within the file, and the
 variables of the file may lead to other places. A record that is lost or damaged costs doing its step again, and that
 somebody takes away what lies at its output, or allows it to be replaced: nothing says any more whose it is. Places are
@@ -22,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 from protodask.data.places.bounded import read_json
@@ -115,20 +116,22 @@ class State:
     """Path of the pipeline file."""
 
     @property
-    def _of_runs(self) -> str:
-        """What the names of files begin with that are of this pipeline's runs."""
-        return f"run-{hashlib.blake2b(os.fsencode(os.path.realpath(self.pipeline)), digest_size=4).hexdigest()}"
+    def _lock_place(self) -> str:
+        return os.path.join(self.folder, f"{_of_runs(os.path.realpath(self.pipeline))}.lock")
 
     @property
-    def _lock_place(self) -> str:
-        return os.path.join(self.folder, f"{self._of_runs}.lock")
+    def _record_of_runs(self) -> str:
+        # A link may lead to another file with each deployment, and it is the same pipeline to those who watch it.
+        return f"{_of_runs(os.path.abspath(self.pipeline))}.json"
 
     def last_run(self) -> RunEnded | None:
         """How the last run ended, and what is known since; without what became of the steps in it."""
-        values = self._read(f"{self._of_runs}.json", "")
+        values = self._read(self._record_of_runs, "")
+        if values is None:  # it may have been run by another path, such as that of a working folder without links
+            values = self._read(f"{_of_runs(os.path.realpath(self.pipeline))}.json", "")
         try:
             return None if values is None else _end_of(values, self.pipeline)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
 
     def ended(self, end: RunEnded) -> None:
@@ -139,12 +142,13 @@ class State:
             "status": end.status,
             "message": shortened(end.message),
             "code": end.code,
+            "reasons": shortened(list(end.reasons)),
             "ended": end.time.isoformat(),
             "seconds": end.seconds,
             "succeeded": None if succeeded is None else succeeded.isoformat(),
             "steps": [{**outcome.describe(), "waiting": outcome.waiting} for outcome in end.known.steps],
         }
-        self._write(f"{self._of_runs}.json", values, "")
+        self._write(self._record_of_runs, values, "")
 
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
@@ -246,6 +250,11 @@ class State:
         return f"process {process}, since {since}" if process and since else "another process"
 
 
+def _of_runs(path: str) -> str:
+    """What the names of files begin with that are of the runs of the pipeline file at an absolute path."""
+    return f"run-{hashlib.blake2b(os.fsencode(path), digest_size=4).hexdigest()}"
+
+
 def _is_sound(record: StepRecord) -> bool:
     mappings = (record.inputs, record.settings, record.outputs, record.result)
     texts = (record.key, record.version, record.ended, *record.refused)
@@ -259,17 +268,30 @@ def _is_sound(record: StepRecord) -> bool:
 def _end_of(values: Mapping[str, Any], pipeline: str) -> RunEnded:
     if values["status"] not in get_args(Status):
         raise ValueError(values["status"])
-    succeeded = None if values["succeeded"] is None else datetime.fromisoformat(values["succeeded"])
+    reasons = values.get("reasons", [])
+    if not isinstance(reasons, list):
+        raise ValueError(reasons)
     return RunEnded(
         pipeline,
         str(values["run"]),
-        datetime.fromisoformat(values["ended"]),
+        _moment(values["ended"]),
         float(values["seconds"]),
         values["status"],
         str(values["message"]),
         values["code"],
-        known=Known(succeeded, tuple(map(_outcome, values["steps"]))),
+        tuple(map(str, reasons)),
+        known=Known(
+            None if values["succeeded"] is None else _moment(values["succeeded"]),
+            tuple(map(_outcome, values["steps"])),
+        ),
     )
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text).astimezone(UTC)
+    if not 1970 < found.year < 9999:  # such times cannot be told in every zone
+        raise ValueError(text)
+    return found
 
 
 def _outcome(values: Mapping[str, Any]) -> StepOutcome:
@@ -282,7 +304,7 @@ def _outcome(values: Mapping[str, Any]) -> StepOutcome:
         values["status"],
         result,
         None if seconds is None else float(seconds),
-        waiting=None if waiting is None else int(waiting),
+        waiting=None if waiting is None else int(float(waiting)),
     )
 
 

@@ -100,9 +100,9 @@ def run_pipeline(
     is called. `listen` hears what happens, at last how the run ended, also where that is an error.
     """
     state = State(locate(pipeline.state_folder), pipeline.path)
-    run = _Run(pipeline, perform, listen, part, check, state)
     if not os.path.isdir(state.folder):  # nothing was ever done: what cannot work leaves nothing behind
         check(pipeline)
+    run = _Run(pipeline, planned(pipeline), perform, listen, part, check, state)
     with state.sole_run(pipeline.overlap == "wait", run.waits) as alone:
         if alone:
             return run.all_steps()
@@ -115,6 +115,7 @@ class _Run:
     """A run under way."""
 
     pipeline: Pipeline
+    plans: tuple[Planned, ...]
     perform: Performer
     listen: RunListener
     part: Part
@@ -149,13 +150,12 @@ class _Run:
 
     def all_steps(self) -> RunEnded:
         self._started()
-        plans = planned(self.pipeline)
         refused = None
         try:
-            for plan in plans:
+            for plan in self.plans:
                 refused = self._step(plan)
                 if refused is not None:
-                    self._leave_out(plans[plan.number :])
+                    self._leave_out(self.plans[plan.number :])
                     break
             if self.failed:
                 raise self.failed[0]
@@ -308,6 +308,9 @@ class _Run:
                 self.state.ended(end)
         except ProtodaskError as error:
             self.listen(Said(f"How the run ended could not be noted ({error}).", "warning"))
+        except BaseException:  # who pressed Ctrl-C twice waits for the end, too
+            self._tell(end)
+            raise
         return self._tell(end)
 
     def _ending(
@@ -315,9 +318,9 @@ class _Run:
     ) -> RunEnded:
         seconds, steps = time.monotonic() - self.began, tuple(self.outcomes)
         end = RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code, reasons, steps)
-        names = [self.pipeline.name(number) for number in range(1, len(self.pipeline.steps) + 1)]
         last = self.state.last_run()
-        return replace(end, known=(last.known if last is not None else Known()).after(end, names))
+        known = (last.known if last is not None else Known()).after(end, [plan.identity for plan in self.plans])
+        return replace(end, known=known)
 
     def _tell(self, end: RunEnded) -> RunEnded:
         self.listen(end)

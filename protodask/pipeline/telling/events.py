@@ -148,16 +148,16 @@ class Known:
     something behind.
     """
 
-    def after(self, end: RunEnded, names: Sequence[str]) -> Known:
-        """What is known after a run of a pipeline with steps of these names that ended so."""
-        before = {outcome.step.name: outcome for outcome in self.steps}
+    def after(self, end: RunEnded, steps: Sequence[StepIdentity]) -> Known:
+        """What is known after a run of a pipeline with these steps that ended so."""
+        before = {(outcome.step.name, outcome.step.kind): outcome for outcome in self.steps}
         now = {outcome.step.name: outcome for outcome in end.steps if outcome.looked_at}
         known: list[StepOutcome] = []
-        for name in names:
-            found = now.get(name)
-            earlier = before.get(name)
+        for step in steps:
+            found = now.get(step.name)
+            earlier = before.get((step.name, step.kind))
             if found is None:
-                known += [] if earlier is None else [earlier]
+                known += [] if earlier is None else [replace(earlier, step=step)]
                 continue
             earlier = earlier or StepOutcome(found.step, found.status)
             leaves = found.result is not None and found.seconds is not None

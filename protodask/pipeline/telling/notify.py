@@ -6,6 +6,7 @@ Whatever happens while a notification is sent, the run ends as it would without 
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,9 @@ LONGEST_TIMEOUT = 60.0
 
 INTERRUPTED_SECONDS = 3.0
 """For the one attempt of a run that was told to stop: who told it may not wait long."""
+
+OCCASION_VARIABLE = "PROTODASK_OCCASION"
+"""In the environment of commands, and so of the runs that they start."""
 
 SLACK_HOST = "hooks.slack.com"
 
@@ -106,10 +110,7 @@ def notifier(
         form = notify.format or _usual_form(notify)
         text = _text(form, event, occasion, host or socket.gethostname())
         if notify.command is not None:
-            from protodask.pipeline.telling.shell_command import run_command
-
-            to = "by the command"
-            fault = run_command(notify.command, text, {"PROTODASK_OCCASION": occasion}, timeout)
+            to, fault = "by the command", _run(notify.command, text, occasion, timeout)
         else:
             assert notify.url is not None
             kind = "text/plain; charset=utf-8" if form == "text" else "application/json"
@@ -119,6 +120,14 @@ def notifier(
             complain(f"The notification {to} was not sent ({fault}).")
 
     return listen
+
+
+def _run(command: str, text: str, occasion: Occasion, timeout: float) -> str | None:
+    from protodask.pipeline.telling.shell_command import run_command
+
+    if OCCASION_VARIABLE in os.environ:  # a command that runs the pipeline once more would do so without end
+        return "a command of notifications has started this run"
+    return run_command(command, text, {OCCASION_VARIABLE: occasion}, timeout)
 
 
 def occasion_of(end: RunEnded) -> Occasion | None:
@@ -159,7 +168,7 @@ def _text(form: Form, end: RunEnded, occasion: Occasion, host: str) -> str:
     step = _step_of(end, occasion)
     if form != "json":
         sentence = shortened(_sentence(end, occasion, step, host))
-        return to_json_line({"text": _escape_slack(sentence)}) if form == "slack" else f"{sentence}\n"
+        return to_json_line({"text": _escape_slack(sentence)}) if form == "slack" else f"{_one_line(sentence)}\n"
     values: dict[str, Any] = {
         "pipeline": mask(end.pipeline),
         "run": end.run,
@@ -185,7 +194,13 @@ def _sentence(end: RunEnded, occasion: Occasion, step: StepOutcome | None, host:
     }[occasion]
     where = "" if step is None else f" at step {step.step.number} ({step.step.name})"
     said = " ".join(end.reasons[:MOST_REASONS]) if occasion == "gate" else end.message
-    return f"protodask on {host}: {mask(end.pipeline)} {what}{where}, run {end.run}.{said and ' '}{said}"
+    run = end.run and f", run {end.run}"  # one that came to nothing has no name
+    return f"protodask on {host}: {mask(end.pipeline)} {what}{where}{run}.{said and ' '}{said}"
+
+
+def _one_line(text: str) -> str:
+    # Programs that send mail take some lines for orders, and not every name of a file can be written in UTF-8.
+    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)
 
 
 def _escape_slack(text: str) -> str:
