@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from protodask.data.format.schema import Label
 
 Floats = NDArray[np.float64]
 
@@ -60,6 +63,21 @@ class SplineCalibration:
     def apply(self, probability: NDArray[Any]) -> Floats:
         """Calibrated probabilities (N, K) of raw ones."""
         return apply_splines(self.splines, probability)
+
+    def describe(self, classes: Sequence[Label]) -> dict[str, Any]:
+        """What it is of, and its control points; of two classes, those of the second."""
+        of_splines = classes[-len(self.splines) :]
+        return {
+            "batches": self.n_batches,
+            "bins": self.n_bins,
+            "monotone": self.monotone,
+            "rows": self.rows,
+            "weight": self.weight,
+            "splines": [
+                {"class": label, "raw": spline.score.tolist(), "calibrated": spline.outcome.tolist()}
+                for label, spline in zip(of_splines, self.splines, strict=True)
+            ],
+        }
 
 
 def apply_splines(splines: Sequence[Spline], probability: NDArray[Any]) -> Floats:

@@ -18,8 +18,8 @@ from protodask.data.tables.source_files import (
 )
 from protodask.errors import StorageError
 from protodask.pipeline.each_file.ledger import Ledger, leftovers, read_ledger
-from protodask.pipeline.steps import PredictStep
 from protodask.pipeline.steps.base import StepNews
+from protodask.pipeline.steps.predict import PredictStep
 from protodask.pipeline.telling.wording import count
 
 Fate = Literal["waiting", "new", "twice", "repeated"]

@@ -20,7 +20,7 @@ from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_
 from protodask.engine import Arrays, Block, Engine, Source
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
 from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
-from protodask.pipeline.steps import PredictStep
+from protodask.pipeline.steps.predict import PredictStep
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
 from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, rows_to_predict, with_advice

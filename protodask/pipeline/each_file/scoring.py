@@ -50,7 +50,7 @@ from protodask.pipeline.each_file.parts import (
     score_large_file,
     score_small_files,
 )
-from protodask.pipeline.steps import PredictStep
+from protodask.pipeline.steps.predict import PredictStep
 from protodask.pipeline.telling.result import FilesFailedError, Piece, Result, Table
 from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from protodask.budget.column_folder import BUDGET
-from protodask.data import Dataset, Label
+from protodask.data import Dataset
 from protodask.data.places.bounded import file_status
 from protodask.data.places.records import describe_columns, recognize, unseal
 from protodask.data.places.references import follow
@@ -34,7 +34,6 @@ from protodask.prototypes.persistence import MODEL, load_model, model_fingerprin
 from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, read_history, read_run
-from protodask.prototypes.splines import SplineCalibration
 from protodask.robust.kept_terms import TERMS
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS
@@ -107,24 +106,8 @@ def describe_model(model: PrototypeSet, path: str) -> dict[str, Any]:
         "columns": describe_columns(model.columns),
         "batches": [_describe_batch(model, number, batch) for number, batch in enumerate(model.batches, start=1)],
         **({} if model.rounds is None else {"rounds": list(model.rounds)}),
-        "calibration": None if model.calibration is None else describe_calibration(model.calibration, model.classes),
+        "calibration": None if model.calibration is None else model.calibration.describe(model.classes),
         "provenance": dict(model.provenance),
-    }
-
-
-def describe_calibration(calibration: SplineCalibration, classes: Sequence[Label]) -> dict[str, Any]:
-    """What a calibration is of, and its control points; of two classes, those of the second."""
-    of_splines = classes[-len(calibration.splines) :]
-    return {
-        "batches": calibration.n_batches,
-        "bins": calibration.n_bins,
-        "monotone": calibration.monotone,
-        "rows": calibration.rows,
-        "weight": calibration.weight,
-        "splines": [
-            {"class": label, "raw": spline.score.tolist(), "calibrated": spline.outcome.tolist()}
-            for label, spline in zip(of_splines, calibration.splines, strict=True)
-        ],
     }
 
 

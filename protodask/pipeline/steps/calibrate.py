@@ -32,12 +32,10 @@ class ModelCalibrated(Result):
     """Why its calibrated probabilities may not be what they seem."""
 
     def describe(self) -> dict[str, Any]:
-        from protodask.pipeline.inspecting.describe import describe_calibration
-
         return {
             "kind": "calibrate",
             "path": mask(self.path),
-            "calibration": describe_calibration(self.calibration, self.classes),
+            "calibration": self.calibration.describe(self.classes),
             "notes": list(self.notes),
         }
 
