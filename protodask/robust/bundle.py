@@ -263,11 +263,12 @@ class _Bundle:
             near.spread, near.spent, alpha - whole, weights, soft_of(self.center_band)
         )
         metric = self.charge * _without_negative(across)
-        metric[:-1, :-1] += max(self.charge, 1.0) * _without_negative(within)
-        n_planes = len(metric)
+        inner = metric[(slice(-1),) * metric.ndim]
+        inner += max(self.charge, 1.0) * _without_negative(within)
+        diagonal = np.einsum("ii->i", metric) if metric.ndim == 2 else metric
         # Something where the risk is flat.
-        metric += 1e-12 * (float(np.trace(metric)) / n_planes + self.best) * np.eye(n_planes)
-        metric[np.arange(n_planes - 1), np.arange(n_planes - 1)] += max(self.charge - 1.0, 0.0)
+        diagonal += 1e-12 * (float(diagonal.sum()) / len(diagonal) + self.best)
+        diagonal[:-1] += max(self.charge - 1.0, 0.0)
         model = self.minorants.model
         step = minimize_model(model, self.level, Center(self.center_plane, metric))
         plane = step.plane
@@ -316,7 +317,11 @@ def soft_of(band: float) -> float:
 
 
 def _without_negative(matrix: Floats) -> Floats:
-    """A matrix that is positive semidefinite but for the rounding of what was taken away from it, made so."""
+    """A matrix, or diagonal, that is positive semidefinite but for the rounding of what was taken away from it, made
+    so.
+    """
+    if matrix.ndim == 1:
+        return np.maximum(matrix, 0.0)
     values, vectors = np.linalg.eigh(matrix)
     half = vectors * np.sqrt(np.maximum(values, 0.0))
     return np.asarray(half @ half.T)

@@ -6,6 +6,7 @@ are packed as such; the solver is a function of the answers alone, so replaying 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ import numpy as np
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.solver import Evaluation
 from protodask.robust.bundle import LADDER, Evaluate
-from protodask.robust.passes import Answer, Cuts, Near, Question
+from protodask.robust.passes import Answer, Cuts, Near, Question, curvature_shape
 from protodask.robust.terms import Floats
 
 STAGE = "bundle"
@@ -58,15 +59,16 @@ def _near_length(n_features: int) -> int:
     return 3 + _line_length(n_features) + 2 * n_features
 
 
-def _length(n_near: int, n_features: int) -> int:
+def answer_length(n_near: int, n_features: int) -> int:
     """Numbers of an answer."""
     cuts = N_CUTS * (_line_length(n_features) + n_features) + _line_length(n_features)
-    return 1 + cuts + (n_features + 1) ** 2 + n_features**2 + n_near * _near_length(n_features)
+    curvature = sum(math.prod(curvature_shape(n_features, size)) for size in (n_features + 1, n_features))
+    return 1 + cuts + curvature + n_near * _near_length(n_features)
 
 
 def _pack_question(question: Question, n_features: int) -> Floats:
     asked = np.concatenate([question.weights, [question.intercept, question.n_near, question.soft], question.bands])
-    packed = np.zeros(_length(question.n_near, n_features))
+    packed = np.zeros(answer_length(question.n_near, n_features))
     packed[: len(asked)] = asked
     return packed
 
@@ -78,7 +80,7 @@ def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
     parts += [_line_rows(answer.rest).ravel()]
     parts += [answer.across.ravel(), answer.within.ravel()]
     found = np.concatenate([*parts, np.column_stack(each).ravel()])
-    packed = np.zeros(_length(n_near, n_features))
+    packed = np.zeros(answer_length(n_near, n_features))
     packed[: len(found)] = found
     return packed
 
@@ -91,11 +93,15 @@ def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) ->
         first, place = place, place + n_rows * n_columns
         return packed[first:place].reshape(n_rows, n_columns)
 
+    def curvature(size: int) -> Floats:
+        shape = curvature_shape(n_features, size)
+        return table(1, math.prod(shape)).reshape(shape).copy()
+
     count, line = int(packed[0]), _line_length(n_features)
     cuts = replace(_lines_of(table(N_CUTS, line)), round=table(N_CUTS, n_features).copy())
     rest = _lines_of(table(1, line))
-    across = table(n_features + 1, n_features + 1).copy()
-    within = table(n_features, n_features).copy()
+    across = curvature(n_features + 1)
+    within = curvature(n_features)
     rows = table(count, _near_length(n_features))
     near = Near(
         rows[:, 0].copy(),

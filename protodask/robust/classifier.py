@@ -37,6 +37,7 @@ from protodask.robust.classifier_rows import (
 )
 from protodask.robust.config import RobustConfig
 from protodask.robust.conic import solve_conic
+from protodask.robust.footprint import planes_at_once
 from protodask.robust.formulations import make_terms
 from protodask.robust.kept_terms import TermsForm, UncertainSource, keep_terms
 from protodask.robust.measures import certified_sums, checked_sums, evaluate_robust
@@ -94,7 +95,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     run_dir
         A folder from which an interrupted fit of the bundle goes on.
     on_pass
-        Called with a `PlanePass` after every pass of the bundle.
+        Called with a `PlanePass` after every pass of the bundle; planes of more than two classes share passes, and it
+        hears of them in turn, one at a time, from threads of theirs.
 
     Attributes
     ----------
@@ -278,9 +280,10 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 if self.solver == "conic":
                     raise
         form = TermsForm.of(config.formulation, known.n_features)
+        at_once = planes_at_once(form, len(positive_codes(len(data.classes))), data.source.layout, engine)
         with self._directory(known, codes, weights, config) as directory:
             terms = keep_terms(data, form, engine, "")
-            found = train_planes(terms, form, len(data.classes), config, engine, directory, self.on_pass)
+            found = train_planes(terms, form, len(data.classes), config, engine, at_once, directory, self.on_pass)
             engine.forget(terms)
             if directory is not None:
                 directory.finish([plane_summary(plane) for plane in found])

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from protodask.robust.cone_program import load_clarabel
-from protodask.robust.passes import Cuts
+from protodask.robust.passes import Cuts, curvature_shape
 from protodask.robust.terms import Floats
 
 ULP = float(np.finfo(np.float64).eps)
@@ -83,7 +83,7 @@ class Center:
     plane: Floats
     """(D + 1,)."""
     metric: Floats
-    """(D + 1, D + 1), positive semidefinite."""
+    """(D + 1, D + 1), positive semidefinite, or the diagonal of such a matrix, (D + 1,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,27 +144,33 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
         _beside(sparse.csc_matrix((n_hinges, value + 1)), -sparse.eye_array(n_hinges), len(rounded)),
     ]
     limits = [-model.cuts.value / scale, -model.rests.value / scale, -hinges.lines.value * price, np.zeros(n_hinges)]
+    places = np.arange(len(kinks))
     for sign in (1.0, -1.0):
-        rows = np.zeros((len(kinks), n_variables))
-        rows[np.arange(len(kinks)), kinks] = sign
-        rows[np.arange(len(kinks)), n_planes + np.arange(len(kinks))] = -1.0
-        parts.append(sparse.csc_matrix(rows))
+        entries = np.concatenate([np.full(len(kinks), sign), np.full(len(kinks), -1.0)])
+        columns = np.concatenate([kinks, n_planes + places])
+        parts.append(sparse.csc_matrix((entries, (np.tile(places, 2), columns)), (len(kinks), n_variables)))
         limits.append(np.zeros(len(kinks)))
     cones = [clarabel.NonnegativeConeT(sum(part.shape[0] for part in parts))]
     for place, row in enumerate(rounded, norms):
         # |round * w| / scale is at most the norm.
         length = sparse.csc_matrix(([-1.0], ([0], [place])), (1, n_variables))
-        parts += [length, _beside(np.diag(-model.cuts.round[row] / scale), n_variables - n_features)]
+        parts += [length, _beside(_diagonal(-model.cuts.round[row] / scale), n_variables - n_features)]
         limits.append(np.zeros(1 + n_features))
         cones.append(clarabel.SecondOrderConeT(1 + n_features))
-    quadratic = np.zeros((n_planes, n_planes))
-    quadratic[np.arange(n_features), np.arange(n_features)] = 1.0 / scale
+    own_price = np.append(np.full(n_features, 1.0 / scale), 0.0)
     linear = np.zeros(n_variables)
     linear[value] = 1.0
+    # A small matrix with its zeros: the order in which the solver eliminates, and so its last digits, depend on them.
+    small = len(curvature_shape(n_features, n_planes)) == 2
+    quadratic: Any = np.diag(own_price) if small else _diagonal(own_price)
     if center is not None:
-        quadratic += center.metric / scale
-        linear[:n_planes] = -(center.metric @ center.plane) / scale
-    whole = sparse.block_diag([np.triu(quadratic), sparse.csc_matrix((n_variables - n_planes,) * 2)], format="csc")
+        metric = center.metric / scale
+        if metric.ndim == 2:
+            quadratic, pull = np.triu(quadratic + metric), center.metric @ center.plane
+        else:
+            quadratic, pull = _diagonal(own_price + metric), center.metric * center.plane
+        linear[:n_planes] = -pull / scale
+    whole = sparse.block_diag([quadratic, sparse.csc_matrix((n_variables - n_planes,) * 2)], format="csc")
     constraints = sparse.csc_matrix(sparse.vstack(parts))
     settings = clarabel.DefaultSettings()
     settings.verbose = False
@@ -174,6 +180,12 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     solution = clarabel.DefaultSolver(whole, linear, constraints, np.concatenate(limits), cones, settings).solve()
     found, dual = np.array(solution.x), np.array(solution.z)
     return Step(found[:n_planes], _multipliers(model, dual), str(solution.status))
+
+
+def _diagonal(values: Floats) -> Any:
+    """A matrix of nothing else, without what is 0."""
+    places = np.flatnonzero(values)
+    return sparse.csc_matrix((values[places], (places, places)), (len(values),) * 2)
 
 
 def _beside(first: Any, *others: Any) -> Any:

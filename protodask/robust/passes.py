@@ -38,8 +38,15 @@ from protodask.engine import Block, Reduction, identity
 from protodask.robust.brackets import Extremes, extremes
 from protodask.robust.terms import Floats, Terms, joined, summed, taken
 
-TILE_ROWS = 4096
-"""Samples worked on at once: about ten arrays of so many rows, whatever the block."""
+MOST_CURVED = 300
+"""Features up to which curvature is a matrix; beyond, its diagonal, which takes a few passes more.
+
+Two matrices of a thousand features are 16 MB in each partial of a pass, and the driver's programs are as dense.
+"""
+
+TILE_ROWS, TILE_NUMBERS = 4096, 2**19
+"""Samples worked on at once, and of more than `MOST_CURVED` features samples times features: up to 18 arrays of so many
+numbers, whatever the block."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +87,16 @@ class Survey:
         return np.asarray(means.mean(axis=0))
 
 
+def tile_rows(n_columns: int) -> int:
+    """Rows of a tile with so many columns."""
+    return TILE_ROWS if n_columns <= MOST_CURVED else max(1, min(TILE_ROWS, TILE_NUMBERS // n_columns))
+
+
 def tiles(block: Block) -> Iterator[Block]:
-    """A block in parts of `TILE_ROWS` rows."""
-    for first in range(0, block.n_rows, TILE_ROWS):
-        rows = slice(first, first + TILE_ROWS)
+    """A block in parts of a tile's rows."""
+    step = tile_rows(max(array.shape[1] if array.ndim > 1 else 1 for array in block.arrays.values()))
+    for first in range(0, block.n_rows, step):
+        rows = slice(first, first + step)
         yield Block(block.number, block.start + first, {name: array[rows] for name, array in block.arrays.items()})
 
 
@@ -197,9 +210,11 @@ class Answer:
     rest: Cuts
     """Of the hinges of the samples that are not near, one cut; no difference, which at high costs is but rounding."""
     across: Floats
-    """Second derivatives in `(w, b)` of the hinges smoothed over the first band, brackets as planes, (D + 1, D + 1)."""
+    """Second derivatives in `(w, b)` of the hinges smoothed over the first band, brackets as planes, (D + 1, D + 1); of
+    more than `MOST_CURVED` features the diagonal, (D + 1,)."""
     within: Floats
-    """Second derivatives in `w` of the softened brackets whose hinges are above 0, times their costs, (D, D)."""
+    """Second derivatives in `w` of the softened brackets whose hinges are above 0, times their costs, (D, D) or
+    (D,), likewise."""
     near: Near
 
 
@@ -299,15 +314,30 @@ def _nearest(
     return among[order[:most]]
 
 
+def curvature_shape(n_features: int, size: int) -> tuple[int, ...]:
+    """Of a matrix (size, size) where that many features have one, or its diagonal."""
+    return (size, size) if n_features <= MOST_CURVED else (size,)
+
+
 def hinge_curvature(gradient: Floats, hinge: Floats, cost: Floats, band: float) -> Floats:
-    """`sum C_i / band g_i g_i^T` over the samples inside the band, `g` the gradient of a hinge, (D + 1, D + 1)."""
+    """`sum C_i / band g_i g_i^T` over the samples inside the band, `g` the gradient of a hinge, (D + 1, D + 1) or its
+    diagonal.
+    """
     inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
     rows = gradient[inside] * np.sqrt(cost[inside] / band)[:, None]
-    return np.asarray(rows.T @ rows)
+    return _squares(rows, rows, gradient.shape[1] - 1)
+
+
+def _squares(left: Floats, right: Floats, n_features: int) -> Floats:
+    """`left^T right`, or its diagonal where there are many features."""
+    if n_features <= MOST_CURVED:
+        return np.asarray(left.T @ right)
+    return np.asarray(np.einsum("nd,nd->d", left, right))
 
 
 def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floats, soft: float) -> Floats:
-    """`sum alpha_i` times the second derivatives of the softened norms, of the features short of the support, (D, D).
+    """`sum alpha_i` times the second derivatives of the softened norms, of the features short of the support, (D, D) or
+    its diagonal.
 
     With `g_j = r_j |w_j|` of those, `S^2 = |g|^2 + soft^2` and the share `e` of the ball that is theirs, so that
     `spent_j = e r_j^2 |w_j| / S`, it is `e / S (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
@@ -322,7 +352,8 @@ def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floa
     across = np.where(sound, alpha * square / (value * (square + soft * soft)), 0.0)
     # Of multipliers that are taken away, too.
     signed = spent * np.sign(weights)
-    return np.asarray(np.diag(share @ np.square(spread)) - (signed * across[:, None]).T @ signed)
+    diagonal, taken_off = share @ np.square(spread), _squares(signed * across[:, None], signed, len(weights))
+    return np.asarray((np.diag(diagonal) if taken_off.ndim == 2 else diagonal) - taken_off)
 
 
 def merge_answers(left: Answer, right: Answer) -> Answer:

@@ -1,13 +1,15 @@
-"""Training planes on samples of any number: the brackets once, then a bundle for each plane."""
+"""Training planes on samples of any number: the brackets once, then bundles for planes that share passes."""
 
 from __future__ import annotations
 
 import os
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from protodask.data.format.dataset import Dataset, UnweightedSource
 from protodask.data.format.schema import FEATURES, Column
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
+from protodask.engine.together import Job, run_together
 from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.own_folder import temporary_folder
@@ -23,6 +26,7 @@ from protodask.prototypes.training import warn_of_large_weights
 from protodask.robust.bundle import Pass, PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
 from protodask.robust.config import RobustConfig
+from protodask.robust.footprint import planes_at_once
 from protodask.robust.formulations import spread_multiple
 from protodask.robust.kept_terms import ClassAgainstRest, TermsForm, UncertainSource, keep_terms, store_terms
 from protodask.robust.model import RobustModel
@@ -73,7 +77,7 @@ def fit_robust(
     """Train planes on a dataset whose features are known roughly, as the names of its columns say.
 
     A feature `x` is a column `x` known exactly, or columns `x.low`, `x.high` and so on, see `uncertain_columns`. Two
-    classes are one plane, more are one for each class against the rest.
+    classes are one plane, more are one for each class against the rest; the passes of all are one as long as they last.
 
     With `run_dir` every pass is recorded: the same call again, after an interruption, continues where the last one
     stopped and ends with the same model; with a smaller gap it goes on from there. The brackets of the samples are
@@ -112,8 +116,10 @@ def robustly_fitted(
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
+        # What does not fit is refused before anything is computed.
+        at_once = planes_at_once(form, len(positive_codes(len(data.classes))), known.source.layout, opened)
         kept = keep_terms(known, form, opened, folder) if terms is None else store_terms(known, form, opened, terms)
-        found = train_planes(kept, form, len(data.classes), settings, opened, directory, on_pass)
+        found = train_planes(kept, form, len(data.classes), settings, opened, at_once, directory, on_pass)
         opened.forget(kept)
         if directory is not None:
             directory.finish([plane_summary(plane) for plane in found])
@@ -177,31 +183,45 @@ def train_planes(
     n_classes: int,
     config: RobustConfig,
     engine: Engine,
+    at_once: int,
     directory: RunDirectory | None = None,
     on_pass: OnPass | None = None,
 ) -> list[PlaneFit]:
-    """The plane of two classes, the second against the first, or those of each of more classes against the rest."""
+    """The plane of two classes, the second against the first, or those of each of more classes against the rest.
+
+    A pass serves `at_once` planes, or all that have not ended: each has the bits it has alone.
+    """
     multiple = spread_multiple(config.formulation, config.eps)
     positives = positive_codes(n_classes)
-    found: list[PlaneFit] = []
-    for number, positive in enumerate(positives, 1):
+    found: dict[int, PlaneFit] = {}
+    telling = threading.Lock()
 
-        def listen(done: Pass, number: int = number) -> None:
+    def train(number: int, engine: Engine) -> tuple[int, PlaneFit]:
+        def listen(done: Pass) -> None:
             if on_pass is not None:
-                on_pass(PlanePass(number, len(positives), done))
+                with telling:
+                    on_pass(PlanePass(number, len(positives), done))
 
-        found.append(
-            solve_bundle(
-                terms,
-                ClassAgainstRest(form, multiple, positive, config.C),
-                engine,
-                gap=config.gap,
-                max_passes=config.max_passes,
-                recorded=None if directory is None else recorded_passes(directory, number),
-                on_pass=listen,
-            )
+        return number, solve_bundle(
+            terms,
+            ClassAgainstRest(form, multiple, positives[number - 1], config.C),
+            engine,
+            gap=config.gap,
+            max_passes=config.max_passes,
+            recorded=None if directory is None else recorded_passes(directory, number),
+            on_pass=listen,
         )
-    return found
+
+    def keep(ended: tuple[int, PlaneFit]) -> Iterable[Job[tuple[int, PlaneFit]]]:
+        found.update([ended])
+        return ()
+
+    numbers = range(1, len(positives) + 1)
+    if min(at_once, len(positives)) == 1:
+        return [train(number, engine)[1] for number in numbers]
+    # In step also where all samples are in memory: that takes no longer than planes that compute side by side.
+    run_together(engine, [partial(train, number) for number in numbers], keep, company="in step", most=at_once)
+    return [found[number] for number in numbers]
 
 
 def positive_codes(n_classes: int) -> list[int]:

@@ -7,7 +7,8 @@ same in all data.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,11 +111,12 @@ UNSURE = 0.2
 
 @dataclass(frozen=True)
 class Noise:
-    """A distribution of mean 0 and variance 1, where it ends, and how to draw from it."""
+    """A distribution of mean 0 and variance 1, where it ends, how to draw from it, and of what each has its size."""
 
     lower: float
     upper: float
     draw: Callable[[np.random.Generator, tuple[int, ...]], Floats]
+    differs: Literal["places", "features", "rows", "nowhere"] = "places"
 
 
 def _uniform() -> Noise:
@@ -137,27 +139,43 @@ def _two_points() -> Noise:
 
 NOISES: dict[str, Callable[[], Noise]] = {"uniform": _uniform, "beta": _beta, "two points": _two_points}
 
+CONDITIONS: dict[str, Callable[[], Noise]] = {
+    "uniform alike": lambda: replace(_uniform(), differs="nowhere"),
+    "uniform by feature": lambda: replace(_uniform(), differs="features"),
+    "uniform by row": lambda: replace(_uniform(), differs="rows"),
+}
+"""The same noise where its size differs otherwise than from place to place."""
+
+ALL_NOISES = {**NOISES, **CONDITIONS}
+
 
 def noisy(kind: str, size: float, seed: int) -> tuple[Roughly, Roughly]:
     """Two clouds of clean points, to train on and to test with, and independent noise that differs from place to place.
 
-    The standard deviation of the noise is `size` times a lognormal number for each sample and feature; which way it is
-    skewed is drawn, too. Support and moments are known exactly, or the mean within bounds in which it lies anywhere.
+    The standard deviation of the noise is `size` times a lognormal number of mean 1, for each sample and feature, for
+    each of either, or `size` itself; which way it is skewed is drawn, too. Support and moments are known exactly, or
+    the mean within bounds in which it lies anywhere.
     """
-    rng = np.random.default_rng([seed, sorted(NOISES).index(kind), round(1000 * size)])
+    rng = np.random.default_rng([seed, sorted(ALL_NOISES).index(kind), round(1000 * size)])
     clean = np.random.default_rng(seed)
     direction = clean.normal(size=FEATURES)
     direction *= DISTANCE / 2 / np.linalg.norm(direction)
-    noise = NOISES[kind]()
+    noise = ALL_NOISES[kind]()
+    of_features = rng.lognormal(-0.5, 1.0, FEATURES) if noise.differs == "features" else np.ones(FEATURES)
     parts = []
     for count in (TRAIN, TEST):
         y = np.where(np.arange(count) % 2 == 0, 1, -1)
-        parts.append(_with_noise(clean.normal(size=(count, FEATURES)) + y[:, None] * direction, y, noise, size, rng))
+        parts.append(
+            _with_noise(
+                clean.normal(size=(count, FEATURES)) + y[:, None] * direction, y, noise, size * of_features, rng
+            )
+        )
     return in_common_units(*parts)
 
 
-def _with_noise(clean: Floats, y: Labels, noise: Noise, size: float, rng: np.random.Generator) -> Roughly:
-    deviation = size * rng.lognormal(-0.5, 1.0, clean.shape)
+def _with_noise(clean: Floats, y: Labels, noise: Noise, size: Floats, rng: np.random.Generator) -> Roughly:
+    shape = {"places": clean.shape, "rows": (len(clean), 1)}.get(noise.differs)
+    deviation = np.broadcast_to(size * (1.0 if shape is None else rng.lognormal(-0.5, 1.0, shape)), clean.shape)
     side = rng.choice([-1.0, 1.0], clean.shape)
     ends = clean + deviation * np.stack([side * noise.lower, side * noise.upper])
     lower, upper = ends.min(axis=0), ends.max(axis=0)
@@ -224,7 +242,7 @@ def moved(images: Floats) -> Draw:
 
 
 def digits(
-    way: Callable[[Floats], Draw], seed: int, ends: tuple[float, float] | None = None
+    way: Callable[[Floats], Draw], seed: int, ends: tuple[float, float] | None = None, readings: int = REPLICATES
 ) -> tuple[Roughly, Roughly]:
     """Digits of which some readings are known, and perhaps the ends of what is possible; all else is estimated."""
     images, y = digit_images()
@@ -232,7 +250,7 @@ def digits(
     rng = np.random.default_rng(seed)
     for rows in train_test_split(np.arange(len(y)), test_size=TEST_SHARE, random_state=seed, stratify=y):
         draw = way(images[rows])
-        parts.append(_replicated(draw(rng, REPLICATES), y[rows], draw, ends))
+        parts.append(_replicated(draw(rng, readings), y[rows], draw, ends))
     train, test = in_common_units(*parts)
     return train, test
 
@@ -288,6 +306,16 @@ REPLICATED: dict[str, Callable[[int], tuple[Roughly, Roughly]]] = {
     "moved digits": lambda seed: digits(moved, seed),
     "cancer": cancer,
 }
+
+READ_OFTEN: dict[str, Callable[[int], tuple[Roughly, Roughly]]] = {
+    "dim 3 readings": lambda seed: digits(dim, seed, readings=3),
+    "dim 30 readings": lambda seed: digits(dim, seed, readings=30),
+    "limited 3 readings": lambda seed: digits(dim, seed, (0.0, 1.0), readings=3),
+    "moved 3 readings": lambda seed: digits(moved, seed, readings=3),
+}
+"""Digits of fewer readings, or of more."""
+
+ALL_REPLICATED = {**REPLICATED, **READ_OFTEN}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from sklearn.svm import SVC
 from protodask.engine import one_blas_thread
 from protodask.robust import RobustClassifier
 from protodask.robust.certified import knowledge
+from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import FORMULATIONS, unit_terms
+from protodask.robust.terms import Terms
 from protodask.robust.uncertain_rows import UncertainRows
 
 if TYPE_CHECKING:
@@ -34,14 +36,19 @@ SVC_MEANS, SVC_READINGS, LOGISTIC = "linear SVC", "SVC, readings", "logistic"
 PEERS = (SVC_MEANS, SVC_READINGS, LOGISTIC)
 
 MILDER = "SMV-I, milder"
-"""SMV-I trained at an eps that is chosen together with C."""
 
-METHODS = (*FORMULATIONS, MILDER, *PEERS)
+WASSERSTEIN = "Wasserstein"
+"""The plane for the worst distribution near each sample's mean, in any direction alike: see `wasserstein_terms`."""
+
+CHOOSES_EPS = (MILDER, WASSERSTEIN)
+"""Trained at an eps that is chosen together with C."""
+
+METHODS = (*FORMULATIONS, *CHOOSES_EPS, *PEERS)
 
 WITHOUT_EPS = ("SVM", "M", "S", *PEERS)
 """Trained alike whatever eps is."""
 
-KNOW_NO_SPREAD = ("SVM", "M", *PEERS)
+KNOW_NO_SPREAD = ("SVM", "M", WASSERSTEIN, *PEERS)
 
 MILDER_EPS = (0.5, 0.9)
 """Tried besides the eps that is asked for."""
@@ -66,7 +73,9 @@ class Case:
 
     def samples(self) -> tuple[data.Roughly, data.Roughly]:
         return (
-            data.REPLICATED[self.kind](self.seed) if self.size is None else data.noisy(self.kind, self.size, self.seed)
+            data.ALL_REPLICATED[self.kind](self.seed)
+            if self.size is None
+            else data.noisy(self.kind, self.size, self.seed)
         )
 
 
@@ -132,6 +141,9 @@ def rows_for(method: str, samples: data.Roughly) -> UncertainRows:
 def fit(method: str, samples: data.Roughly, setting: Setting) -> Plane:
     """The plane of a method; the cost is that of a sample."""
     cost = setting.cost
+    if method == WASSERSTEIN:
+        worst = solve_conic(wasserstein_terms(samples.judged, setting.eps), samples.y, cost, gap=GAP)
+        return Plane(worst.weights, worst.intercept)
     if method not in PEERS:
         classifier = RobustClassifier(formulation_of(method), setting.eps, cost, gap=GAP)
         classifier.fit(rows_for(method, samples), samples.y)
@@ -143,6 +155,19 @@ def fit(method: str, samples: data.Roughly, setting: Setting) -> Plane:
     peer: Any = LogisticRegression(C=cost, max_iter=10_000) if method == LOGISTIC else SVC(kernel="linear", C=cost)
     peer.fit(points, y)
     return Plane(np.asarray(peer.coef_[0]), -float(peer.intercept_[0]))
+
+
+def wasserstein_terms(rows: UncertainRows, eps: float) -> Terms:
+    """Balls of radius `r_i` about the means, for `sum C_i max(0, 1 - y_i (w.m_i - b) + r_i |w|)`.
+
+    That is the worst hinge of all distributions at a Wasserstein distance of at most `r_i` from the mean. The radius is
+    the root mean square of the standard deviations of the features, so often as MC takes them at this eps. One radius
+    for all, in the mean of hinges, is the SVM of the means with another C: the peer `linear SVC`.
+    """
+    deviation = unit_terms(rows, "MC").spread
+    radius = np.sqrt((1 - eps) / eps * np.mean(np.square(deviation), axis=1, keepdims=True))
+    means = rows.mean_midpoint
+    return Terms(means, means, np.broadcast_to(radius, means.shape).copy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +262,7 @@ def chosen(
     within, beside = train_test_split(np.arange(len(train)), test_size=HELD_OUT, random_state=seed, stratify=train.y)
     some, held_out = train.take(within), Judge(train.take(beside), None)
     # The first of equals counts: the most cautious.
-    epsilons = (eps, *MILDER_EPS) if method == MILDER else (eps,)
+    epsilons = (eps, *MILDER_EPS) if method in CHOOSES_EPS else (eps,)
     settings = [Setting(cost, one) for one, cost in product(epsilons, sorted(costs))]
     certificates = [held_out.common(fit(method, some, setting)) for setting in settings]
     best = {

@@ -8,6 +8,7 @@ import pytest
 from support.robust_problems import drawn_by_formulation, samples_of
 
 from protodask.engine import Engine
+from protodask.robust import passes
 from protodask.robust.bundle import solve_bundle
 from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import FORMULATIONS, Formulation
@@ -37,6 +38,14 @@ def test_bundle_and_cone_program__agree(
     formulation: Formulation, record_property: Callable[[str, object], None]
 ) -> None:
     # Small ones, separable and not.
+    check_agreement(formulation, (3, 30, 57), record_property)
+
+
+@pytest.mark.parametrize("formulation", ["M", "SBMV", "SBMV-I"])
+def test_bundle_with_the_diagonal_of_the_curvature__agrees_too(
+    formulation: Formulation, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "MOST_CURVED", 0)
     check_agreement(formulation, (3, 30, 57), record_property)
 
 

@@ -14,6 +14,7 @@ from protodask.engine import Engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.prototypes.runs import RunDirectory
+from protodask.robust import passes
 from protodask.robust.bundle import Pass as BundlePass
 from protodask.robust.bundle import PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
@@ -77,6 +78,28 @@ def test_run_without_record__has_the_same_bits(whole: Recorded) -> None:
     plain = solve_bundle(SOURCE, samples_of, Engine(), gap=GAP)
     np.testing.assert_array_equal(plain.weights, whole.found.weights)
     assert plain.history == whole.found.history
+
+
+def test_interrupted_run_of_many_features__goes_on_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "MOST_CURVED", 3)
+    whole, computed = run(tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        run(tmp_path / "again", 2)
+    resumed, rest = run(tmp_path / "again")
+    assert rest == computed - 2
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+    assert resumed.history == whole.history
+
+
+def test_run_recorded_with_matrices__begins_anew_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "run")
+    monkeypatch.setattr(passes, "MOST_CURVED", 3)
+    again, computed = run(tmp_path / "run")
+    fresh, expected = run(tmp_path / "fresh")
+    assert computed == expected
+    assert again.history == fresh.history
 
 
 def test_torn_log__is_computed_again_from_there(whole: Recorded, tmp_path: Path) -> None:

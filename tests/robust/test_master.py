@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from support.robust_problems import Floats, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine
+from protodask.robust import passes
 from protodask.robust.master import Center, Hinges, Model, Multipliers, lower_bound, minimize_model
 from protodask.robust.minorants import Minorants, first_cuts
 from protodask.robust.passes import EVALUATE, SURVEY, Cuts, Question
@@ -41,6 +42,19 @@ def test_model__is_nowhere_above_the_objective(seed: int) -> None:
         weights, intercept = random.normal(size=3) * random.choice([0.1, 1, 10]), float(random.normal() * 3)
         exact = naive_objective(problem, weights, intercept)
         assert model.at(weights, intercept) <= exact * (1 + 1e-12) + 1e-12
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10**6), st.booleans())
+def test_step__with_a_diagonal_is_that_with_its_matrix(seed: int, small: bool) -> None:
+    model, random = drawn_model(seed), np.random.default_rng(seed)
+    plane, diagonal = random.normal(size=4), random.random(4)
+    # Whether the solver has zeros of the matrix makes no difference but rounding.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(passes, "MOST_CURVED", 3 if small else 0)
+        step = minimize_model(model, 1.0, Center(plane, diagonal))
+    expected = minimize_model(model, 1.0, Center(plane, np.diag(diagonal)))
+    np.testing.assert_allclose(step.plane, expected.plane, rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=10)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.robust_problems import Floats, Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine, thread_engine
+from protodask.robust import passes
 from protodask.robust.brackets import bracket, extremes
 from protodask.robust.passes import EVALUATE, SURVEY, Answer, Question
 from protodask.robust.terms import Terms
@@ -40,6 +41,29 @@ def test_risk__is_that_of_the_formula(seed: int, n_rows: int, n_features: int) -
     weights = np.random.default_rng(seed).normal(size=n_features)
     answer = ask(problem, weights, 0.3)
     assert answer.risk + weights @ weights / 2 == pytest.approx(naive_objective(problem, weights, 0.3), rel=1e-12)
+
+
+@pytest.mark.parametrize("intersected", [False, True])
+@pytest.mark.parametrize("still", [False, True])
+def test_curvature_of_many_features__is_the_diagonal(
+    intersected: bool, still: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = drawn_problem(2, 60, 5, intersected=intersected)
+    weights = np.random.default_rng(3).normal(size=5) * (not still)
+    whole = ask(problem, weights, 0.3, block_rows=16)
+    monkeypatch.setattr(passes, "MOST_CURVED", 4)
+    answer = ask(problem, weights, 0.3, block_rows=16)
+    assert whole.across.any()
+    np.testing.assert_allclose(answer.across, np.diag(whole.across), rtol=1e-12)
+    np.testing.assert_allclose(answer.within, np.diag(whole.within), rtol=1e-10, atol=1e-13)
+    assert answer.risk == whole.risk
+
+
+def test_tile__of_many_features_has_fewer_rows() -> None:
+    for n_columns in (1, 300, 301, 1000, 5000):
+        rows = passes.tile_rows(n_columns)
+        assert rows == 4096 if n_columns <= 300 else rows * n_columns <= passes.TILE_NUMBERS
+    assert passes.tile_rows(10**9) == 1
 
 
 @settings(max_examples=40)

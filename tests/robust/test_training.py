@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +15,21 @@ from support.errors import refused
 from support.uncertain_tables import Columns, dataset_of, drawn_columns
 
 from protodask.data import Dataset
-from protodask.engine import open_engine, thread_engine
+from protodask.engine import Engine, open_engine, thread_engine
+from protodask.engine.groups import Pass
+from protodask.engine.reduction import Node
+from protodask.engine.threads import ThreadScheduler
 from protodask.errors import FormatError
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.robust import RobustClassifier, passes, training
+from protodask.robust.bundle import solve_bundle
 from protodask.robust.config import RobustConfig
-from protodask.robust.formulations import FORMULATIONS
+from protodask.robust.formulations import FORMULATIONS, spread_multiple
+from protodask.robust.kept_terms import ClassAgainstRest, TermsForm, keep_terms
 from protodask.robust.measures import certified_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.prediction import CERTIFIED, DECISION, PREDICTED, predict_block, predict_robust
-from protodask.robust.training import CoarseBoundsWarning, PlanePass, RowsOfColumns, fit_robust
+from protodask.robust.training import CoarseBoundsWarning, PlanePass, RowsOfColumns, fit_robust, uncertain_dataset
 from protodask.robust.uncertain_columns import uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
 
@@ -127,6 +134,77 @@ def test_fit_robust__that_was_interrupted_ends_with_the_same_bits(tmp_path: Path
     assert same(fit_robust(data, finer, run_dir=tmp_path / "run").model, fit_robust(data, finer).model)
     with refused("other-run", "eps", 0.01, tmp_path / "run"):
         fit_robust(data, replace(CONFIG, eps=0.01), run_dir=tmp_path / "run")
+
+
+class Counted(Engine):
+    """Counts the passes with each label."""
+
+    def __init__(self) -> None:
+        super().__init__(ThreadScheduler(2))
+        self.passes: Counter[str] = Counter()
+
+    def __enter__(self) -> Counted:
+        return self
+
+    def run_pass(self, work: Pass, numbers: Sequence[int]) -> list[Node[Any]]:
+        self.passes[work.label] += 1
+        return super().run_pass(work, numbers)
+
+
+@pytest.fixture(scope="module")
+def of_four(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    columns, y, _ = drawn_columns(300, 3, n_classes=4)
+    return dataset_of(columns, y, tmp_path_factory.mktemp("four") / "data.zarr")
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_planes_of_more_classes__share_passes_and_have_the_bits_of_each_alone(
+    at_once: int, of_four: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[int] = []
+    with monkeypatch.context() as patched, Counted() as engine:
+        patched.setattr(training, "planes_at_once", lambda *_: at_once)
+        found = fit_robust(of_four, CONFIG, engine=engine, on_pass=lambda done: heard.append(done.plane)).model
+    each = found.passes
+    assert Counter(heard) == dict(enumerate(each, 1))
+    assert len(set(each)) > 1
+    if at_once == 4:
+        assert engine.passes["evaluate"] == max(each)
+        assert engine.passes["survey"] == 1
+    else:
+        assert sum(each) / at_once <= engine.passes["evaluate"] <= sum(each) / at_once + max(each) * (at_once > 1)
+    known = uncertain_dataset(of_four, CONFIG)
+    form = TermsForm.of(CONFIG.formulation, len(known.features), known.dtype)
+    with Counted() as engine:
+        terms = keep_terms(known, form, engine, "")
+        for code in range(4):
+            samples_of = ClassAgainstRest(form, spread_multiple("SBMV-I", CONFIG.eps), code, CONFIG.C)
+            alone = solve_bundle(terms, samples_of, engine, gap=CONFIG.gap)
+            np.testing.assert_array_equal(found.weights[code], alone.weights)
+            assert (found.intercept[code], each[code]) == (alone.intercept, alone.passes)
+
+
+def test_run_of_planes_one_after_the_other__goes_on_with_all_of_them(
+    of_four: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Counted() as engine:
+        whole = fit_robust(of_four, CONFIG, engine=engine).model
+    done = whole.passes[0] + 2
+
+    def stop(_: PlanePass) -> None:
+        nonlocal done
+        done -= 1
+        if done == 0:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "planes_at_once", lambda *_: 1)
+        with pytest.raises(KeyboardInterrupt):
+            fit_robust(of_four, CONFIG, run_dir=tmp_path / "run", on_pass=stop)
+    with Counted() as engine:
+        assert same(fit_robust(of_four, CONFIG, run_dir=tmp_path / "run", engine=engine).model, whole)
+    # The first plane is on record, and two passes of the second.
+    assert engine.passes["evaluate"] == max(whole.passes[1] - 2, *whole.passes[2:])
 
 
 def test_fit_robust__keeps_terms_of_many_rows_in_the_run_directory(

@@ -232,7 +232,7 @@ def _sets(event: BudgetStarted) -> str:
 class RobustTally(Tally):
     """Where a fit of planes is."""
 
-    _plane = 0
+    _planes: frozenset[int] = frozenset()
     _text = ""
 
     def hear(self, event: Any) -> Line | None:
@@ -240,8 +240,8 @@ class RobustTally(Tally):
             return None
         found: PlanePass = event
         plane = f"plane {found.plane} of {found.n_planes}  " if found.n_planes > 1 else ""
-        done, other = found.done, found.plane != self._plane
-        self._plane = found.plane
+        done, other = found.done, found.plane not in self._planes
+        self._planes |= {found.plane}
         self._text = f"{plane}pass {done.number}  objective {done.best:.6g}  gap {done.gap:.2g}  "
         return "of a log" if other else "passing", self.describe()
 
