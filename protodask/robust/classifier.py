@@ -16,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Column
+from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
 from protodask.prototypes.estimator_rows import codes_among, feature_dtype, is_out_of_memory, plain_label, stored_rows
 from protodask.prototypes.fitting import own_directory
-from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory
 from protodask.robust.bundle import PlaneFit
 from protodask.robust.classifier_rows import (
