@@ -15,6 +15,7 @@ from protodask.data.news.ingest_news import ingest_news
 from protodask.data.news.new_sources import check_new
 from protodask.data.places.storage import check_free, locate
 from protodask.data.tables.encoding import Missing, Unseen, check_column_names, check_unseen
+from protodask.data.tables.frames import column_values
 from protodask.data.tables.ingest_frames import are_numbers, frame_beside
 from protodask.data.tables.ingest_scan import table_source
 from protodask.data.tables.ingest_schema import (
@@ -169,7 +170,7 @@ def ingest_arrays(
     is known what the `columns` become, those of a model for one, that is what is done with them.
     """
     given = {TARGET.name: y, WEIGHT.name: weight, GROUP.name: group}
-    arrays = {name: _as_array(values) for name, values in given.items() if values is not None}
+    arrays = {name: _as_array(column_values(values)) for name, values in given.items() if values is not None}
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     said = dict(orders or {})
     if names is None or are_numbers(X.dtypes):
