@@ -51,15 +51,12 @@ def _number_objects(frame: Any) -> frozenset[str]:
     return frozenset(name for name in objects if hold_numbers(frame[name].tolist()))
 
 
-def hold_numbers(items: Iterable[Any]) -> bool:
+def hold_numbers(items: Sequence[Any]) -> bool:
     """Whether objects are numbers or truth values, decimals and fractions among them, but for what is missing."""
-    found = False
-    for item in items:
-        if isinstance(item, Real | Decimal | np.bool_):
-            found = found or label_of(item) is not None
-        elif label_of(item) is not None:
-            return False
-    return found
+    others = {kind for kind in set(map(type, items)) if not issubclass(kind, Real | Decimal | np.bool_)}
+    if any(label_of(item) is not None for item in items if type(item) in others):
+        return False
+    return any(label_of(item) is not None for item in items)
 
 
 def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> Partitions:
