@@ -25,13 +25,13 @@ from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProg
 from protodask.budget.recorded import recorded
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Label
+from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import own_directory, training_data
 from protodask.prototypes.forms import settled
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.training import TrainingData, warn_of_large_weights
 

@@ -47,7 +47,7 @@ from protodask.engine import Block, EngineLike, Reduction, Source, identity, ope
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, row_numbers, source_of
 from protodask.evaluation.interval import Interval, check_confidence, normal_quantile
-from protodask.evaluation.rare_sums import NOTHING, Moments, moments, rare_interval, unseen_amount
+from protodask.evaluation.rare_sums import Moments, moments, rare_interval, unseen_amount
 from protodask.evaluation.ratio import (
     NO_ROWS,
     Floats,
@@ -140,9 +140,6 @@ class PolicySums:
 
 NO_SPREAD = 1e-24
 """A share of the sum of squares that is rounding."""
-
-NO_POLICY_ROWS = PolicySums(0, 0, 0.0, NO_ROWS, NO_ROWS, *(NOTHING,) * 6, math.inf, -math.inf)
-"""The sums over no rows: the identity of merging."""
 
 
 @dataclass(frozen=True)

@@ -96,12 +96,6 @@ def score_keys(score: NDArray[np.floating[Any]]) -> Keys:
     return keys
 
 
-def key_scores(key: Keys) -> Floats:
-    """The scores that have these keys."""
-    bits = key.view(np.int64)
-    return (bits ^ (~(bits >> np.int64(63)) | _SIGN)).view(np.float64)
-
-
 def no_bins(n_columns: int) -> ScoreBins:
     """The bins of no rows: the identity of merging."""
     return ScoreBins(

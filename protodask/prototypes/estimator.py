@@ -26,8 +26,9 @@ from sklearn.utils.validation import (
 
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, feature_names
 from protodask.data.format.summary import summarize
+from protodask.data.places.own_folder import temporary_folder
 from protodask.data.tables.encoding import MatrixTable, Table
-from protodask.data.tables.frames import in_pandas, without_labels
+from protodask.data.tables.frames import column_values, in_pandas, without_labels
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
@@ -53,7 +54,6 @@ from protodask.prototypes.estimator_rows import (
 from protodask.prototypes.fitting import dataset_for_training
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import TrainingData, warn_of_large_weights
@@ -251,7 +251,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         groups: Any = None,
     ) -> Iterator[TrainingRows]:
         """Rows to train on, from whatever they were given as; `groups` say which of them belong together."""
-        X, y, sample_weight, groups = (without_labels(values) for values in (X, y, sample_weight, groups))
+        X = without_labels(X)
+        y, sample_weight, groups = (column_values(values) for values in (y, sample_weight, groups))
         if not is_out_of_memory(X):
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
             return
@@ -347,7 +348,10 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return tuple(f"x{position}" for position in range(n_features))
 
     def predict(self, X: Any, n_batches: Batches = None, *, calibrated: bool = False) -> Any:
-        """The most probable class (N,); a list of them where `n_batches` is a list. Lazy for dask input."""
+        """The most probable class (N,); a list of them where `n_batches` is a list. Lazy for dask input.
+
+        Of all else it is an array of NumPy, on which scikit-learn's tools rely: `model_.predict_table` gives tables.
+        """
         classes = self._checked_classes()
         return self._map(X, n_batches, partial(_most_probable, classes), None, classes.dtype, calibrated)
 
@@ -360,7 +364,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy; of dask collections the predicted classes are computed."""
-        values = (self.predict(X), without_labels(y), without_labels(sample_weight))
+        values = (self.predict(X), column_values(y), column_values(sample_weight))
         found, labels, weight = (value.compute() if is_lazy(value) else value for value in values)
         return float(accuracy_score(labels, found, sample_weight=weight))
 

@@ -7,8 +7,6 @@ value counts as the mean of the others, or as no category, with a further featur
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from protodask.data.tables.encoding import (
     encode_features,
     label_codes,
     label_of,
+    numeric_values,
     settle_labels,
     table_rows,
 )
@@ -59,7 +58,7 @@ def frame_table(frame: Any) -> Table:
     names = check_frame(frame)
     table = frame_columns(frame.set_axis(names, axis=1), names)
     said = orders_of_frame(frame)
-    return {name: values if name in said else _as_numbers(values) for name, values in table.items()}
+    return {name: values if name in said else _as_numbers(values, name) for name, values in table.items()}
 
 
 def check_frame(frame: Any) -> list[str]:
@@ -77,17 +76,16 @@ def check_frame(frame: Any) -> list[str]:
     return names
 
 
-def _as_numbers(values: Values) -> Values:
-    """Objects that are all numbers or truth values, decimals and fractions among them, as numbers, with NaN."""
-    if values.dtype.kind != "O":
+def _as_numbers(values: Values, name: str) -> Values:
+    """Objects that are all numbers as numbers, with NaN."""
+    from protodask.data.tables.ingest_frames import hold_numbers
+
+    if values.dtype.kind != "O" or not hold_numbers(values.tolist()):
         return values
-    items = values.tolist()
-    missing = [label_of(item) is None for item in items]
-    known = [item for item, absent in zip(items, missing, strict=True) if not absent]
-    if not known or not all(isinstance(item, Real | Decimal | np.bool_) for item in known):
-        return values
-    pairs = zip(items, missing, strict=True)
-    return np.array([float(item) if isinstance(item, float) or not absent else np.nan for item, absent in pairs])
+    numbers, problem = numeric_values(values, name)
+    if problem is not None:
+        raise problem.error()
+    return numbers
 
 
 def orders_of_frame(frame: Any) -> dict[str, tuple[Label, ...] | None]:

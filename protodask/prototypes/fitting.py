@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from protodask.data.format.dataset import Dataset, UnweightedSource
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.format.summary import Summary, summarize
+from protodask.data.places.own_folder import own_folder, temporary_folder
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import Fitting, how_together
 from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.own_folder import own_folder, temporary_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment, run_place

@@ -378,6 +378,18 @@ class PrototypeSet:
         """`sum_k q_k - 1` of rows in memory (N,)."""
         return self._scorer.familiarity(rows, n_batches=n_batches, unseen=unseen)
 
+    def predict_table(
+        self,
+        rows: Any,
+        *,
+        keep: Sequence[str] = (),
+        n_batches: int | None = None,
+        calibrated: bool = False,
+        unseen: Unseen = "error",
+    ) -> Any:
+        """All of these as a table of the kind of the rows: pandas, Polars, Arrow and its streams, or xarray."""
+        return self._scorer.predict_table(rows, keep=keep, n_batches=n_batches, calibrated=calibrated, unseen=unseen)
+
     def to_onnx(
         self,
         path: str | os.PathLike[str],

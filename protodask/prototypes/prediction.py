@@ -110,6 +110,11 @@ def check_kept(names: Sequence[str], where: str, others: Sequence[str] = ()) -> 
             "Columns of any type are to be kept, and a Zarr store of predictions has numbers alone.",
             "Write Parquet or CSV: give a place that ends in .parquet or .csv, or keep no columns.",
         )
+    check_kept_names(names, others)
+
+
+def check_kept_names(names: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Refuse to keep columns that are called like those of predictions or `others`."""
     for name in names:
         if name in (ROW, PREDICTED, FAMILIARITY, *others) or name.startswith(f"{PROBABILITY}_"):
             raise InputError(
@@ -135,4 +140,4 @@ def prediction_columns(classes: Sequence[Label], start: int, arrays: Arrays) -> 
     }
 
 
-__all__ = ["CALIBRATED", "MARKER", "PREDICTIONS", "check_kept", "predict", "prediction_columns"]
+__all__ = ["CALIBRATED", "MARKER", "PREDICTIONS", "check_kept", "check_kept_names", "predict", "prediction_columns"]

@@ -16,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Column
+from protodask.data.places.own_folder import temporary_folder
+from protodask.data.tables.frames import in_pandas
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
 from protodask.prototypes.estimator_rows import codes_among, feature_dtype, is_out_of_memory, plain_label, stored_rows
 from protodask.prototypes.fitting import own_directory
-from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory
 from protodask.robust.bundle import PlaneFit
 from protodask.robust.classifier_rows import (
@@ -142,11 +143,11 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, rows: Any, y: Any = None, sample_weight: Any = None) -> RobustClassifier:
         """Train on rows and labels (N,) of two or more classes.
 
-        Rows are `UncertainRows`; or a table, pandas or dask, whose column names say what they hold (`x.low`, `x.high`,
-        see `uncertain_columns`); or points (N, D) that are known exactly, NumPy, dask or Zarr arrays. What is not in
-        memory is computed once, block by block, into a temporary dataset. A `Dataset` has its labels and weights.
+        Rows are `UncertainRows`; or a table, of any library or dask, whose column names say what they hold (`x.low`,
+        `x.high`, see `uncertain_columns`); or points (N, D) that are known exactly, NumPy, dask or Zarr arrays. What is
+        not in memory is computed once, block by block, into a temporary dataset. A `Dataset` has labels and weights.
         """
-        config = self.config()
+        config, rows = self.config(), in_pandas(rows)
         with open_engine(self.engine) as engine:
             if isinstance(rows, Dataset):
                 check_alone(y, sample_weight)
@@ -230,6 +231,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return evaluate_robust(
                 model, rows, data, codes, self.engine, formulation=formulation
             ).expected_certified_error
+        rows = in_pandas(rows)  # once: a stream gives its rows a single time
         predicted = np.asarray(self.predict(rows))
         right = predicted == labels_given(y, len(predicted))
         weights = checked_weights(sample_weight, len(right))
@@ -302,7 +304,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _map(self, rows: Any, function: RowsFunction, width: int | None, dtype: Any) -> Any:
         """A function of the model and rows, (N,) or (N, width), of rows given as to `fit`."""
-        model = self._model()
+        model, rows = self._model(), in_pandas(rows)
         if isinstance(rows, Dataset):
             columns = self._columns(rows.feature_names, category_names(rows.columns))
             return self._collect(rows, RowsOfColumns(columns), function)

@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.format.schema import TARGET, WEIGHT
+from protodask.data.tables.frames import column_values
 from protodask.engine import Block, array_source
 from protodask.errors import InputError, some
 from protodask.robust.kept_terms import UncertainSource
@@ -120,7 +121,7 @@ def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
     """A label for each sample (N,)."""
     if y is None:
         raise InputError("setting-missing", "There are no labels.", "Give the class of each sample.")
-    given = np.asarray(y)
+    given = np.asarray(column_values(y))
     if given.shape != (n_rows,):
         raise InputError(
             "wrong-shape", f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each."
@@ -133,7 +134,7 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
     if sample_weight is None:
         return np.ones(n_rows)
     try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
+        weights = np.asarray(column_values(sample_weight), dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
             "wrong-type", "The weights are no numbers.", "Give a number of 0 or more for each sample."

@@ -16,11 +16,11 @@ import numpy as np
 
 from protodask.data.format.dataset import Dataset, UnweightedSource
 from protodask.data.format.schema import FEATURES, Column
+from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.together import Job, run_together
 from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
-from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory, environment
 from protodask.prototypes.training import warn_of_large_weights
 from protodask.robust.bundle import Pass, PlaneFit, solve_bundle

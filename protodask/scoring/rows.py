@@ -19,7 +19,7 @@ from protodask.data.tables.encoding import (
     encode_features,
     table_rows,
 )
-from protodask.data.tables.frames import STREAM, arrow_table
+from protodask.data.tables.frames import STREAM, arrow_table, refuse_lazy, without_labels
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 
@@ -43,19 +43,25 @@ class RowReader:
         self._has_features = plain or len(self._columns) != model.n_features
         """Whether a matrix as wide as the features has these, and not columns."""
 
-    def features(self, rows: Any, unseen: Unseen = "error") -> NDArray[Any]:
+    def columns_of(self, names: Sequence[str], kept: Sequence[str] = ()) -> list[str]:
+        """Which columns of a table with these it looks at; a warning says of others than the `kept` ones."""
+        wanted = [column.name for column in self._columns]
+        columns_besides(names, wanted, (self._model.target_name, *self._model.other_names, *kept))
+        return wanted
+
+    def features(self, rows: Any, unseen: Unseen = "error", first_row: int = 0) -> NDArray[Any]:
         """Of some rows (N, F), as the model reads them; a value that cannot be used is an error.
 
         With `unseen="zero"` categories that were not there in training are none of those that were, and missing values
-        count as they would have.
+        count as they would have. `first_row` is the number of the first, for messages.
         """
         if unseen not in get_args(Unseen):
             raise InputError("unknown-name", f"unseen is {unseen!r}.", 'Give "error" or "zero".')
-        columns = _by_name(rows)
+        rows = without_labels(rows)
+        columns = by_name(rows)
         if columns is not None:
-            names = [column.name for column in self._columns]
-            columns_besides(list(columns), names, (self._model.target_name, *self._model.other_names))
-            return self._encode(_table(columns, self._columns), self._columns, unseen)
+            self.columns_of(list(columns))
+            return self._encode(_table(columns, self._columns), self._columns, unseen, first_row)
         matrix = _matrix(rows, mixed=not self._numbers)
         width = matrix.shape[1] if matrix.ndim == 2 else -1
         if width == self._model.n_features and self._has_features:
@@ -70,7 +76,7 @@ class RowReader:
             return self._encode(_positional(matrix, self._columns), self._columns, unseen)
         raise self._other_shape(matrix)
 
-    def _encode(self, table: Table, columns: Sequence[Column], unseen: Unseen) -> NDArray[Any]:
+    def _encode(self, table: Table, columns: Sequence[Column], unseen: Unseen, first_row: int = 0) -> NDArray[Any]:
         of_features = columns is not self._columns
         if unseen == "zero" and not of_features:
             columns = self._model.forgiving_columns
@@ -80,7 +86,7 @@ class RowReader:
             return features
         if of_features:
             problem = replace(problem, remedy="Give columns, in which values may be missing, in place of features.")
-        raise problem.error()
+        raise problem.shifted(first_row).error()
 
     def _other_shape(self, matrix: NDArray[Any]) -> InputError:
         wanted = f"{len(self._columns)} columns"
@@ -93,13 +99,14 @@ class RowReader:
         )
 
 
-def _by_name(rows: Any) -> Mapping[str, Any] | None:
+def by_name(rows: Any) -> Mapping[str, Any] | None:
     """Columns by name: of a mapping, a data frame of any library, a record, or several; None of what has no names."""
     one = _record(rows)
     if one is not None:
         return {str(name): value for name, value in one.items()}
     if getattr(getattr(rows, "dtype", None), "names", None):  # an array of records
         return {name: rows[name] for name in rows.dtype.names}
+    refuse_lazy(rows)
     if hasattr(rows, "columns") or hasattr(rows, STREAM):
         return _of_frame(rows)
     if not isinstance(rows, Sequence) or isinstance(rows, str | bytes) or not rows:

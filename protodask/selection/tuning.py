@@ -12,6 +12,7 @@ import numpy as np
 
 from protodask.data.arrays.keyed import stream_key
 from protodask.data.format.dataset import Dataset
+from protodask.data.places.own_folder import temporary_folder
 from protodask.data.places.storage import storage_errors
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.together import Company
@@ -24,7 +25,6 @@ from protodask.prototypes.footprint import Shape, shape_of
 from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores

@@ -18,7 +18,6 @@ from protodask.errors import Code, InputError
 from protodask.evaluation import policy_value
 from protodask.evaluation.interval import Interval
 from protodask.evaluation.policy import (
-    NO_POLICY_ROWS,
     Estimator,
     PolicyQuestion,
     PolicySums,
@@ -26,6 +25,8 @@ from protodask.evaluation.policy import (
     merge_policies,
     policy_sums,
 )
+from protodask.evaluation.rare_sums import NOTHING
+from protodask.evaluation.ratio import NO_ROWS
 
 Arrays = dict[str, Any]
 
@@ -240,12 +241,13 @@ def test_policy_value__arrays_of_other_kinds(kind: str, estimator: Estimator) ->
 def test_merge_policies__is_a_monoid(seeds: list[int]) -> None:
     question = PolicyQuestion()
     one, two, three = (policy_sums(Block(0, 0, example(9, seed)), question) for seed in seeds)
+    nothing = PolicySums(0, 0, 0.0, NO_ROWS, NO_ROWS, *(NOTHING,) * 6, np.inf, -np.inf)
     left = merge_policies(merge_policies(one, two), three)
     right = merge_policies(one, merge_policies(two, three))
     for first, second in (
         (left, right),
-        (merge_policies(one, NO_POLICY_ROWS), one),
-        (merge_policies(NO_POLICY_ROWS, one), one),
+        (merge_policies(one, nothing), one),
+        (merge_policies(nothing, one), one),
     ):
         assert_alike(first, second)
     whole = {name: np.concatenate([example(9, seed)[name] for seed in seeds]) for name in example(9)}

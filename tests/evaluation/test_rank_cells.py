@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.scores import LARGEST, crowds
+from support.scores import LARGEST, crowds, key_scores
 
 from protodask.evaluation.rank_cells import (
     Cells,
@@ -21,7 +21,7 @@ from protodask.evaluation.rank_cells import (
     refine_cells,
     sum_rows,
 )
-from protodask.evaluation.score_bins import bin_scores, key_scores, score_keys
+from protodask.evaluation.score_bins import bin_scores, score_keys
 
 Floats = NDArray[np.float64]
 

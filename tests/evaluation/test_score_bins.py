@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.scores import crowds
+from support.scores import crowds, key_scores
 
 from protodask.engine import Engine, array_source
 from protodask.engine.blocks import Block
@@ -20,7 +20,6 @@ from protodask.evaluation.score_bins import (
     bin_source,
     choose_cuts,
     coarsen,
-    key_scores,
     merge_bins,
     merge_within,
     no_bins,

@@ -10,7 +10,9 @@ from support.errors import refused
 from support.pipelines import results_of
 
 from protodask.data import sample_data
+from protodask.data.places import own_folder as own_folder_module
 from protodask.data.places.local_files import place_aside
+from protodask.data.places.own_folder import own_folder
 from protodask.engine import thread_engine
 from protodask.errors import Code, OutputExistsError, StorageError
 from protodask.pipeline.file.definition import read_pipeline
@@ -21,8 +23,6 @@ from protodask.pipeline.steps.tune import ModelTuned
 from protodask.pipeline.telling.events import SearchStarted
 from protodask.prototypes import FitConfig, load_model, planning
 from protodask.prototypes import fitting as fitting_module
-from protodask.prototypes import own_folder as own_folder_module
-from protodask.prototypes.own_folder import own_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory
 from protodask.selection import SettingDone, read_search

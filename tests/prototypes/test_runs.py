@@ -17,12 +17,12 @@ from support.errors import refused
 
 from protodask import sample_data
 from protodask.data import Dataset
+from protodask.data.places.own_folder import own_folder
 from protodask.engine import Engine, Progress
 from protodask.errors import Code, FormatError, StorageError
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import planning as planning_module
 from protodask.prototypes import runs as runs_module
-from protodask.prototypes.own_folder import own_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory, read_history, read_run
 from protodask.prototypes.solver import Evaluation

@@ -29,6 +29,13 @@ def test_readme__answers_in_services(tmp_path: Path) -> None:
     assert (tmp_path / "fruit.onnx").is_file()
 
 
+def test_readme__streams_in_and_out(tmp_path: Path) -> None:
+    said = run_python(example("streams"), tmp_path)
+    shares = [float(line.split()[1]) for line in said.splitlines() if re.match(r"\d", line)]
+    assert len(shares) == 3
+    assert all(0.4 < share < 0.6 for share in shares)
+
+
 def test_readme__explanations(tmp_path: Path) -> None:
     assert "of 30 features" in run_python(example("explain"), tmp_path)
     assert (tmp_path / "weights.csv").is_file()

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.svm import SVC
@@ -219,3 +220,24 @@ def test_labels_and_weights__that_are_none_are_refused() -> None:
         fitted.certified_error(rows, y[:5])
     with refused("wrong-type", "ndarray", "UncertainRows"):
         fitted.model_.predict(rows.lower)  # type: ignore[arg-type]
+
+
+KINDS: dict[str, Any] = {
+    "arrow": pa.Table.from_pandas,
+    "stream": lambda frame: pa.Table.from_pandas(frame).to_reader(7),
+    "polars": lambda frame: pytest.importorskip("polars").from_pandas(frame),
+    "xarray": lambda frame: pytest.importorskip("xarray").Dataset(frame),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables__of_any_library_are_those_of_pandas(kind: str) -> None:
+    rng, make = np.random.default_rng(0), KINDS[kind]
+    low = rng.normal(size=(40, 2))
+    frame = pd.DataFrame({"a.low": low[:, 0], "a.high": low[:, 0] + 0.1, "b": low[:, 1]})
+    labels = np.where(low[:, 0] > low[:, 1], "above", "below")
+    expected = RobustClassifier().fit(frame, labels, [1.0, 2.0] * 20)
+    found = RobustClassifier().fit(make(frame), pa.chunked_array([labels]), pa.array([1.0, 2.0] * 20))
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    np.testing.assert_array_equal(found.predict(make(frame)), expected.predict(frame))
+    assert found.certified_error(make(frame), pa.table({"y": labels})) == expected.certified_error(frame, labels)

@@ -4,9 +4,15 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protodask.evaluation.score_bins import key_scores, score_keys
+from protodask.evaluation.score_bins import score_keys
 
 LARGEST = np.finfo(np.float64).max
+
+
+def key_scores(key: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """The scores that have these keys."""
+    bits = key.view(np.int64)
+    return (bits ^ (~(bits >> np.int64(63)) | np.int64(-(2**63)))).view(np.float64)
 
 
 @st.composite

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Column, Label
+from protodask.data.places.records import LABEL_RANGE
 from protodask.errors import InputError, some
 
 Values = NDArray[Any]
@@ -143,17 +144,23 @@ def select_rows(table: Table, first: int, last: int) -> Table:
 
 
 def label_of(value: Any) -> Label | None:
-    """The label a value stands for, None if it is missing. Whole floats are integers, other floats their text."""
-    if value is None:
-        return None
+    """The label a value stands for, None if it is missing. Whole floats are integers, other floats their text, and so
+    are integers of more than 64 bits, which no file has as numbers.
+    """
     value = value.item() if isinstance(value, np.generic) else value
+    if value is None:  # also a date of NumPy's that is missing
+        return None
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        if not value.is_integer():
+            return repr(value)
+        value = int(value)
     match value:
-        case bool() | str() | int():
+        case bool() | str():
             return value
-        case float():
-            if not math.isfinite(value):
-                return None
-            return int(value) if value.is_integer() else repr(value)
+        case int():
+            return value if value in LABEL_RANGE else str(value)
         case bytes():
             return value.decode("utf-8", "replace")
         case _:
@@ -511,8 +518,7 @@ def encode_group(values: Values, name: str) -> tuple[NDArray[np.int64], Problem 
 
 
 def _group_code(value: Any) -> int:
-    # A date that is missing becomes None only as a plain value.
-    label = label_of(value.item() if isinstance(value, np.generic) else value)
+    label = label_of(value)
     if label is None:
         return MISSING
     if isinstance(label, str):

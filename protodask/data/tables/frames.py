@@ -1,4 +1,4 @@
-"""Data frames of other libraries, in memory.
+"""Tables and arrays of other libraries, in memory.
 
 Polars, Arrow, DuckDB and others hand their tables over as streams of Arrow's, by a protocol that asks for none of them
 to be installed here. What is not in memory yet, as a lazy frame, is refused.
@@ -6,9 +6,15 @@ to be installed here. What is not in memory yet, as a lazy frame, is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.format.schema import Label
 from protodask.errors import InputError, needed
 
 STREAM = "__arrow_c_stream__"
@@ -17,38 +23,98 @@ STREAM = "__arrow_c_stream__"
 def in_pandas(rows: Any) -> Any:
     """A table of another library as a pandas frame; anything else, pandas frames among it, as it is.
 
-    Of arrays of xarray, what they hold.
+    Of arrays and data sets of xarray, what they hold.
     """
     rows = without_labels(rows)
+    refuse_lazy(rows)
+    is_table = any(hasattr(rows, name) for name in ("columns", "schema"))
+    if not hasattr(rows, STREAM) or not is_table or library_of(rows) == "pandas":
+        return rows
+    table = arrow_table(rows)
+    with needs_arrow(rows):
+        return table.to_pandas()
+
+
+def refuse_lazy(rows: Any) -> None:
+    """Refuse a lazy frame."""
     if hasattr(rows, "collect_schema") and hasattr(rows, "collect"):
         raise InputError(
             "wrong-type",
             f"A {type(rows).__name__} has not been computed yet.",
             "Collect it before, or write it to Parquet files and give these, where it is larger than memory.",
         )
-    is_table = any(hasattr(rows, name) for name in ("columns", "schema"))
-    if not hasattr(rows, STREAM) or not is_table or type(rows).__module__.partition(".")[0] == "pandas":
+
+
+def library_of(value: object) -> str:
+    """The package that the type of a value is of."""
+    return type(value).__module__.partition(".")[0]
+
+
+def is_of_xarray(rows: object) -> bool:
+    """Whether it is an array or a data set of xarray."""
+    return library_of(rows) == "xarray" and hasattr(rows, "sizes")
+
+
+def without_labels(rows: Any) -> Any:
+    """What xarray holds: of an array what is behind it, be it in memory or of dask, a frame of a data set.
+
+    Anything else is as it is.
+    """
+    if not is_of_xarray(rows):
         return rows
-    table = arrow_table(rows)
-    with _libraries(rows):
-        return table.to_pandas()
+    if not hasattr(rows, "data_vars"):
+        return rows.data
+    if any(variable.dims != tuple(rows.sizes) for variable in rows.data_vars.values()) or len(rows.sizes) != 1:
+        raise InputError(
+            "wrong-shape",
+            f"The variables of a data set are along the dimensions {', '.join(map(str, rows.sizes))}.",
+            "Give a table: variables along one dimension, such as those of .stack(row=[...]).",
+        )
+    if rows.chunks:
+        raise InputError(
+            "wrong-type", "A data set has not been computed yet.", "Give .to_dask_dataframe(), or compute it before."
+        )
+    return rows.reset_coords(drop=True).to_dataframe()
 
 
-def without_labels(array: Any) -> Any:
-    """The array behind one of xarray, be it in memory or of dask; anything else as it is."""
-    is_labelled = type(array).__module__.partition(".")[0] == "xarray" and hasattr(array, "dims")
-    return array.data if is_labelled and hasattr(array, "data") else array
+def data_set_like(rows: Any, values: Mapping[str, NDArray[Any]], classes: Sequence[Label]) -> Any:
+    """A data set of xarray of what is said of rows of xarray, (N,) or (N, K), with the coordinates that they have."""
+    dimension = next(iter(rows.sizes))
+    said = {name: values for name, values in rows.coords.items() if values.dims == (dimension,)}
+    named = {name: ((dimension, "class")[: found.ndim], found) for name, found in values.items()}
+    return import_module("xarray").Dataset(named, said | {"class": list(classes)})
+
+
+def column_values(values: Any) -> Any:
+    """Labels, weights or groups: those of other libraries, or of a table with a single column, as they are in NumPy.
+
+    Those of pandas, dask and NumPy stay as they are, and so do lists.
+    """
+    values = without_labels(values)
+    if library_of(values) == "pandas" or not any(hasattr(values, name) for name in (STREAM, "__arrow_c_array__")):
+        return values
+    if any(hasattr(values, name) for name in ("columns", "schema")):
+        table = arrow_table(values)
+        if table.num_columns != 1:
+            raise InputError(
+                "wrong-shape",
+                f"A {type(values).__name__} of {table.num_columns} columns is given for a value of each row.",
+                "Give the column alone.",
+            )
+        values = table.column(0)
+    return np.asarray(values)
 
 
 def arrow_table(rows: Any) -> Any:
     """A table that gives itself away as a stream of Arrow's, as an Arrow table."""
-    with _libraries(rows):
+    with needs_arrow(rows):
         import pyarrow
 
         return pyarrow.table(rows)
 
 
-def _libraries(rows: Any) -> AbstractContextManager[None]:
+def needs_arrow(rows: Any) -> AbstractContextManager[None]:
+    """Say what reading such a table needs, where that is not installed."""
     return needed(
         f"Reading a {type(rows).__name__} needs pyarrow and pandas.",
         "Install protodask[tabular], or give the columns as arrays.",

@@ -15,6 +15,7 @@ from protodask.data.news.ingest_news import ingest_news
 from protodask.data.news.new_sources import check_new
 from protodask.data.places.storage import check_free, locate
 from protodask.data.tables.encoding import Missing, Unseen, check_column_names, check_unseen
+from protodask.data.tables.frames import column_values
 from protodask.data.tables.ingest_frames import are_numbers, frame_beside
 from protodask.data.tables.ingest_scan import table_source
 from protodask.data.tables.ingest_schema import (
@@ -28,6 +29,7 @@ from protodask.data.tables.ingest_schema import (
     written_as,
 )
 from protodask.data.tables.ingest_sources import open_table
+from protodask.data.tables.streams import stored_streams
 from protodask.data.tables.tables import check_same_columns
 from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
@@ -60,10 +62,12 @@ def ingest(
     """Make a dataset from tables or arrays, or with `append` add their rows to one.
 
     `sources` is one of these, or a list of several: the path, glob or folder of CSV or Parquet files; a .npy or .npz
-    file; a Zarr group with arrays of features and target; a pandas or dask data frame; a pair (X, y) of arrays of
-    NumPy, dask or Zarr, or of paths of .npy files or Zarr arrays. Rows are in the order of the sources; files of a
-    folder or glob are in the order of their paths, with numbers by their value (part2.csv before part10.csv). Tables
-    must name their `target` column; arrays have columns x0, x1, ... (or `feature_names`) and "target".
+    file; a Zarr group with arrays of features and target; a data frame of any library, or a stream of Arrow's, such as
+    a DuckDB relation; a pair (X, y) of arrays or frames in memory, dask or Zarr, or of paths of .npy files or Zarr
+    arrays. Rows are in the order of the sources; files of a folder or glob are in the order of their paths, with
+    numbers by their value (part2.csv before part10.csv). Tables must name their `target` column; arrays have columns
+    x0, x1, ... (or `feature_names`) and "target". A stream need not fit into memory: it is kept in the system's
+    temporary folder meanwhile, but in memory where a cluster is the engine.
 
     `categorical` columns become a feature for each category, `ordinal` ones the position in the order given. Rows of
     one value in the column (or the array besides features and target) `group` belong together. With
@@ -130,9 +134,9 @@ def _ingest_anew(
 ) -> Dataset:
     check_free(where, overwrite)
     check_wanted(wanted)
-    table = open_table(sources, wanted.labels, wanted.drop, wanted.roles.target, feature_names, wanted.roles.group)
-    check_same_columns(table)
-    with open_engine(engine) as opened:
+    with open_engine(engine) as opened, stored_streams(sources, opened) as given:
+        table = open_table(given, wanted.labels, wanted.drop, wanted.roles.target, feature_names, wanted.roles.group)
+        check_same_columns(table)
         source, encoder = encode_anew(table, wanted, opened, block_rows)
         return write_dataset(
             source,
@@ -166,7 +170,7 @@ def ingest_arrays(
     is known what the `columns` become, those of a model for one, that is what is done with them.
     """
     given = {TARGET.name: y, WEIGHT.name: weight, GROUP.name: group}
-    arrays = {name: _as_array(values) for name, values in given.items() if values is not None}
+    arrays = {name: _as_array(column_values(values)) for name, values in given.items() if values is not None}
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     said = dict(orders or {})
     if names is None or are_numbers(X.dtypes):
@@ -207,9 +211,9 @@ def _ingest_more(
     check_roles(given, known)
     dropped = (*known.dropped, *(name for name in drop if name not in known.dropped))
     like = encoder_like(known, unseen)
-    with open_engine(engine) as opened:
+    with open_engine(engine) as opened, stored_streams(sources, opened) as given_tables:
         source = table_source(
-            sources,
+            given_tables,
             **written_as(like),
             dropped=dropped,
             unseen=unseen,

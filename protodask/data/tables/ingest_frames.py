@@ -10,14 +10,16 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache, partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
-from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values
+from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, label_of
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
 from protodask.engine.graph import compute_key, graph_of
@@ -37,20 +39,24 @@ def _read_rows(frame: Any, names: Sequence[str], kept: Kept, rows: tuple[int, in
     return partition_columns(frame.iloc[slice(*rows)], names, kept, untyped=False)
 
 
-NUMBERS = ("boolean", "decimal", "integer", "floating", "mixed-integer-float")
-"""What pandas calls objects that are numbers or truth values."""
-
-
 def _number_objects(frame: Any) -> frozenset[str]:
     """Columns of objects that are numbers or truth values.
 
     pandas has objects where some truth values are missing, and where decimals come from Arrow. From files they are read
     as numbers, too.
     """
-    from pandas.api.types import infer_dtype, is_object_dtype
+    from pandas.api.types import is_object_dtype
 
     objects = [name for name, dtype in frame.dtypes.items() if is_object_dtype(dtype)]
-    return frozenset(name for name in objects if infer_dtype(frame[name], skipna=True) in NUMBERS)
+    return frozenset(name for name in objects if hold_numbers(frame[name].tolist()))
+
+
+def hold_numbers(items: Sequence[Any]) -> bool:
+    """Whether objects are numbers or truth values, decimals and fractions among them, but for what is missing."""
+    others = {kind for kind in set(map(type, items)) if not issubclass(kind, Real | Decimal | np.bool_)}
+    if any(label_of(item) is not None for item in items if type(item) in others):
+        return False
+    return any(label_of(item) is not None for item in items)
 
 
 def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> Partitions:

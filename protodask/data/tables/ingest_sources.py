@@ -16,8 +16,8 @@ from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.places.storage import locate
-from protodask.data.tables.frames import in_pandas, without_labels
-from protodask.data.tables.ingest_frames import dask_table, pandas_table
+from protodask.data.tables.frames import column_values, in_pandas, without_labels
+from protodask.data.tables.ingest_frames import dask_table, frame_beside, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.source_files import find_files, is_table_path
 from protodask.data.tables.source_tables import file_tables
@@ -93,9 +93,9 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
                 "Give pairs (X, y), and several sources as a list.",
             )
         return _pair(source[0], source[1], dropped, names)
+    source = in_pandas(source)
     if isinstance(source, Mapping):
         return _arrays(source, names)
-    source = in_pandas(source)
     if _is_frame(source):
         return _frame_table(source, dropped, names.kept)
     if hasattr(source, "shape") and len(source.shape) == 2:
@@ -114,7 +114,7 @@ def _frame_table(frame: Any, dropped: list[str], kept: Kept) -> Partitions:
 
 
 def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
-    left, right = in_pandas(left), without_labels(right)
+    left, right = in_pandas(left), column_values(right)
     if _is_frame(left):
         if names.target in left.columns:
             raise InputError(
@@ -122,7 +122,10 @@ def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partition
                 f"The features have a column {names.target!r} themselves.",
                 "Call the target something else.",
             )
-        if not hasattr(left, "npartitions"):
+        if hasattr(left, "npartitions"):
+            if not hasattr(right, "dask"):
+                return dask_table(frame_beside(left, list(left.columns), {names.target: right}), dropped, names.kept)
+        else:
             values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
             if len(values) != len(left):
                 raise InputError(

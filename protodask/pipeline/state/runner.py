@@ -349,8 +349,8 @@ def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
 
 def _remove_unfinished(step: Step) -> None:
     """Remove the usual run directory of a step that began with other inputs or settings: nobody can go on from it."""
+    from protodask.data.places.own_folder import own_folder
     from protodask.pipeline.work.settings import run_directory
-    from protodask.prototypes.own_folder import own_folder
 
     if isinstance(step, Training) and step.run_dir is None:
         with suppress(InputError):

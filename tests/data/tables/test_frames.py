@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -135,23 +136,6 @@ def test_frames_that_were_not_computed__are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-class DataArray:
-    """What an array of xarray has: its values, and names of its dimensions."""
-
-    dims = ("row", "feature")
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-        self.shape = data.shape
-
-    def __dask_graph__(self) -> Any:
-        """It is there also of those in memory."""
-        return self.data.__dask_graph__() if hasattr(self.data, "dask") else None
-
-
-DataArray.__module__ = "xarray.core.dataarray"
-
-
 @pytest.mark.parametrize("kind", ["memory", "dask", "zip"])
 def test_arrays__of_xarray_and_of_any_zarr_store_are_the_rows_they_hold(kind: str, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
@@ -163,13 +147,69 @@ def test_arrays__of_xarray_and_of_any_zarr_store_are_the_rows_they_hold(kind: st
             zarr.create_array(store, name="x", data=values, chunks=(64, 4))
         given = zarr.open_array(zarr.storage.ZipStore(tmp_path / "x.zip", mode="r"), path="x", mode="r")
     else:
-        given = DataArray(values if kind == "memory" else da.from_array(values, chunks=(100, 4)))
+        xarray = pytest.importorskip("xarray")
+        given = xarray.DataArray(values if kind == "memory" else da.from_array(values, chunks=(100, 4)))
+        labels = xarray.DataArray(labels)
     settings: dict[str, Any] = {"n_candidates": 20, "n_draws": 1}
-    expected = PrototypeSetClassifier(**settings).fit(da.from_array(values, chunks=(100, 4)), labels)
-    fitted = PrototypeSetClassifier(**settings).fit(given, labels if kind == "zip" else DataArray(labels))
+    expected = PrototypeSetClassifier(**settings).fit(da.from_array(values, chunks=(100, 4)), np.asarray(labels))
+    fitted = PrototypeSetClassifier(**settings).fit(given, labels)
     assert fitted.score(given, labels) == expected.score(values, labels)
     np.testing.assert_allclose(
         np.asarray(fitted.predict_proba(given)), np.asarray(expected.predict_proba(values)), rtol=1e-5
     )
     written = ingest((given, labels), tmp_path / "d.zarr")
     assert written.key == ingest((values, labels), tmp_path / "e.zarr").key
+
+
+FORMS_OF_LABELS: dict[str, Any] = {
+    "list": list,
+    "series": pd.Series,
+    "array": pa.array,
+    "chunks": lambda labels: pa.chunked_array([labels[:20], labels[20:]]),
+    "table": lambda labels: pa.table({"kind": labels}),
+    "relation": lambda labels: Relation(pa.table({"kind": labels})),
+    "polars": lambda labels: pytest.importorskip("polars").Series(labels),
+    "polars frame": lambda labels: pytest.importorskip("polars").DataFrame({"kind": labels}),
+    "xarray": lambda labels: pytest.importorskip("xarray").DataArray(labels),
+}
+NUMBERS = FRUIT[["weight", "count"]].fillna(7.0)
+FORMS_OF_ROWS: dict[str, Any] = {
+    "numpy": NUMBERS.to_numpy,
+    "polars": lambda: pytest.importorskip("polars").from_pandas(NUMBERS),
+    "dask": lambda: da.from_array(NUMBERS.to_numpy(), chunks=(25, 2)),
+    "dask frame": lambda: dd.from_pandas(NUMBERS, npartitions=3),
+}
+
+
+@pytest.mark.parametrize("form", FORMS_OF_LABELS)
+@pytest.mark.parametrize("rows", FORMS_OF_ROWS)
+def test_labels__of_any_library(rows: str, form: str, tmp_path: Path) -> None:
+    labels, given, X = FORMS_OF_LABELS[form](KIND), FORMS_OF_LABELS[form], FORMS_OF_ROWS[rows]
+    settings: dict[str, Any] = {"n_candidates": 20, "n_draws": 1}
+    fitted = PrototypeSetClassifier(**settings).fit(X(), labels, sample_weight=given([1.0, 2.0] * 30))
+    expected = PrototypeSetClassifier(**settings).fit(X(), KIND, sample_weight=[1.0, 2.0] * 30)
+    found, wanted = (np.asarray(model.predict_proba(X())) for model in (fitted, expected))
+    np.testing.assert_array_equal(found, wanted)
+    assert fitted.score(X(), labels) == expected.score(X(), KIND)
+    assert ingest((X(), labels), tmp_path / "a.zarr").key == ingest((X(), KIND), tmp_path / "b.zarr").key
+
+
+def test_labels__of_several_columns_are_refused(tmp_path: Path) -> None:
+    with refused("wrong-shape", "Relation", "2 columns"):
+        PrototypeSetClassifier().fit(NUMBERS, Relation(pa.table({"kind": KIND, "more": KIND})))
+
+
+def test_data_sets_of_xarray__are_tables_along_one_dimension(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    frame = FRUIT.assign(kind=KIND)
+    given = xarray.Dataset(frame.rename_axis("row")).assign_coords(day=("row", np.arange(60)))
+    options: dict[str, Any] = {"target": "kind", "text_is_categorical": True}
+    expected = ingest(frame, tmp_path / "a.zarr", **options)
+    assert ingest(given, tmp_path / "b.zarr", **options).key == expected.key
+    fitted = PrototypeSetClassifier(random_state=0).fit(given.drop_vars("kind"), given["kind"])
+    other = PrototypeSetClassifier(random_state=0).fit(FRUIT, KIND)
+    np.testing.assert_array_equal(fitted.predict_proba(given.drop_vars("kind")), other.predict_proba(FRUIT))
+    with refused("wrong-shape", "row", "stack"):
+        ingest(given.expand_dims(place=2), tmp_path / "c.zarr", **options)
+    with refused("wrong-type", "to_dask_dataframe"):
+        ingest(given[["weight", "count"]].chunk(row=20), tmp_path / "c.zarr", **options)

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from support.errors import refused
 
+from protodask.data.places import own_folder as own_folder_module
 from protodask.data.places.locks import lock_handle
+from protodask.data.places.own_folder import LOCK, make_folder, own_folder, temporary_folder
 from protodask.errors import StorageError
-from protodask.prototypes import own_folder as own_folder_module
-from protodask.prototypes.own_folder import LOCK, make_folder, own_folder, temporary_folder
 
 HOLDS = """
 import sys
-from protodask.prototypes.own_folder import own_folder
+from protodask.data.places.own_folder import own_folder
 with own_folder(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
