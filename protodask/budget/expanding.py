@@ -11,11 +11,12 @@ from functools import partial
 import numpy as np
 
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.noise import Estimate
 from protodask.engine import Block, Engine, Reduction, array_source, identity
 from protodask.engine.together import run_together
 from protodask.errors import LostTaskError
 
-Accuracy = Callable[[FeatureSet], float]
+Accuracy = Callable[[FeatureSet], float | Estimate]
 OnEnd = Callable[[Expansion], None]
 
 MOST_FAILURE_CHARACTERS = 2**12
@@ -127,10 +128,11 @@ def _expand_one(accuracy: Accuracy, features: FeatureSet) -> Expansion:
     except Exception as error:
         return Expansion(features, None, f"{type(error).__name__}: {error}", time.perf_counter() - began)
     seconds = time.perf_counter() - began
+    found, noise = (found.accuracy, found.noise) if isinstance(found, Estimate) else (found, None)
     if isinstance(found, (bool, np.bool_)) or not isinstance(found, (int, float, np.integer, np.floating)):
         return Expansion(features, None, f"Its accuracy is a {type(found).__name__}, not a number.", seconds)
     try:
-        return usable(Expansion(features, float(found), None, seconds))
+        return usable(Expansion(features, float(found), None, seconds, noise))
     except OverflowError:
         return Expansion(features, None, "Its accuracy is a number beyond the range of float64.", seconds)
 
