@@ -44,7 +44,9 @@ class MatrixModels:
 
     def columns(self, features: FeatureSet) -> Floats:
         """The columns of some features, in the order of the features."""
-        return np.concatenate([self.matrix[:, self.spans[feature]] for feature in sorted(features)], axis=1)
+        spans = [self.spans[feature] for feature in sorted(features)]
+        positions = np.concatenate([np.arange(span.start, span.stop) for span in spans])
+        return np.take(self.matrix, positions, axis=1)  # joining the columns one by one takes four times as long
 
     def accuracy(self, features: FeatureSet) -> Estimate:
         """The share of all rows whose class is right, each said by a model that did not see the row's fold.
