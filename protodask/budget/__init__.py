@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from protodask.budget.index_building import MonotonicityWarning, build_index
     from protodask.budget.index_file import load_greedy, load_index, save_greedy, save_index
     from protodask.budget.measuring import MeasuredCosts, measure_costs
+    from protodask.budget.noise import Estimate
     from protodask.budget.prediction import Prediction
 
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "BudgetedClassifier": "protodask.budget.classifier",
     "Choice": "protodask.budget.expansions",
     "ColumnBudget": "protodask.budget.column_index",
+    "Estimate": "protodask.budget.noise",
     "FailedExpansionWarning": "protodask.budget.expansions",
     "GreedyIndex": "protodask.budget.greedy_index",
     "MeasuredCosts": "protodask.budget.measuring",
@@ -49,6 +51,7 @@ __all__ = [
     "BudgetedClassifier",
     "Choice",
     "ColumnBudget",
+    "Estimate",
     "FailedExpansionWarning",
     "GreedyIndex",
     "MeasuredCosts",

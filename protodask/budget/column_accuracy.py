@@ -2,7 +2,8 @@
 
 The accuracy of a set of features is the share of the weight of all rows whose most probable class is right, each row
 classified by the model that was trained without its fold; for the empty set, by the shares of the classes alone. The
-fits of all sets and folds advance together: one pass over the data serves all those that wait for one.
+fits of all sets and folds advance together: one pass over the data serves all those that wait for one. How far that may
+be off is told by parts of the rows, of which groups stay whole.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
 
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, restricted
+from protodask.budget.noise import PARTS, Noise
 from protodask.data.format.dataset import Dataset
 from protodask.data.places.storage import storage_errors
 from protodask.engine import Engine
@@ -30,7 +35,7 @@ from protodask.prototypes.planning import require_shape
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.training import Training, TrainingData, first_model
 from protodask.selection.fold_parts import FoldData, fold_parts
-from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums
+from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums, merge_right
 from protodask.selection.tuning import require_reach
 
 
@@ -184,12 +189,12 @@ class CrossValidation:
         weight, precision = part.data.summary.class_weight, self.config.precision
         if not features:
             return engine.reduce(
-                part.data.source, HELD_OUT_RIGHT, (), weight / weight.sum(), precision, label="hold out"
+                part.data.source, HELD_OUT_RIGHT, (), weight / weight.sum(), precision, PARTS, label="hold out"
             )
         data = restricted(part.data, self.features.columns_of(features))
         keeper = self.crew.keeper(f"{set_name(features)}-fold-{part.fold}")
         training = Training(data, self.config, engine, keeper)
-        sums = RightSums(0.0, 0.0)
+        sums = RightSums(0.0, 0.0, 0.0, np.zeros((2, PARTS)))
         for step in training.steps(first_model(data, self.config)):
             if step.model.n_rounds == self.config.n_batches:
                 sums = engine.reduce(
@@ -198,6 +203,7 @@ class CrossValidation:
                     step.model.last_round,
                     step.model.marginals,
                     precision,
+                    PARTS,
                     label="hold out",
                 )
         return sums
@@ -209,9 +215,10 @@ def _expansion(features: FeatureSet, folds: Sequence[_FoldDone]) -> Expansion:
     for one in ordered:
         if one.sums is None:
             return Expansion(features, None, one.failure, seconds)
-    right = math.fsum(one.sums.right for one in ordered if one.sums is not None)
-    weight = math.fsum(one.sums.weight for one in ordered if one.sums is not None)
-    return Expansion(features, right / weight, None, seconds)
+    sums = [one.sums for one in ordered if one.sums is not None]
+    right, weight = math.fsum(one.right for one in sums), math.fsum(one.weight for one in sums)
+    together = reduce(merge_right, sums)
+    return Expansion(features, right / weight, None, seconds, Noise.of(together.parts, together.squares))
 
 
 def is_own(error: BaseException) -> bool:

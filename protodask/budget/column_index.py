@@ -80,10 +80,11 @@ def build_column_budget(
     `features` gives each feature, by name, the columns of raw tables that are computed for it and the coefficients of
     its cost, a polynomial of the size of an item, constant first; items have the smallest and the largest of `sizes`.
     Columns are left out by naming them in `without`. A choice is at most `alpha` less accurate than the best set within
-    the budget, where adding features lowers accuracy by no more than `monotone_error`; with `most_fits` sets expanded
-    at most, `guarantee` of the index says how close it came, and `build_index` tells of `diminishing_returns` and
-    `search`, which is at the median `size` where it is greedy. What contradicts the assumption is a
-    `MonotonicityWarning`, sets that cannot be fitted are a `FailedExpansionWarning`.
+    the budget, where adding features lowers accuracy by no more than `monotone_error`, as cross-validated; `margin` of
+    the index is what the noise of that adds. With `most_fits` sets expanded at most, `guarantee` of the index says how
+    close it came, and `build_index` tells of `diminishing_returns` and `search`, which is at the median `size` where it
+    is greedy. What contradicts the assumption is a `MonotonicityWarning`, sets that cannot be fitted are a
+    `FailedExpansionWarning`.
 
     Each set costs `folds` fits with `config`, several of them at once, and rows of one group stay in one fold. With
     `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
-from protodask.engine import Block, Engine, Reduction, array_source, identity
-from protodask.engine.together import run_together
+from protodask.budget.noise import Estimate
+from protodask.engine import Engine
+from protodask.engine.together import Job, run_together
 from protodask.errors import LostTaskError
 
-Accuracy = Callable[[FeatureSet], float]
+Accuracy = Callable[[FeatureSet], float | Estimate]
 OnEnd = Callable[[Expansion], None]
 
 MOST_FAILURE_CHARACTERS = 2**12
@@ -36,8 +38,10 @@ def expander(accuracy: Accuracy, engine: Engine | None = None) -> Expand:
     """
     if engine is None:
         return partial(_expand_in_turn, accuracy)
-    # Whoever explores tells how far that is, of all sets together.
-    return partial(_expand_on_engine, engine.with_progress(None), accuracy)
+    if engine.scheduler.processes().kind == "threads":
+        return partial(_expand_in_threads, engine, accuracy)
+    # One function for all calls: it travels with what `accuracy` refers to, such as a matrix of all rows.
+    return partial(_expand_on_workers, engine, partial(_expand_one, accuracy))
 
 
 def _expand_in_turn(accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
@@ -45,20 +49,46 @@ def _expand_in_turn(accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEn
         on_end(_expand_one(accuracy, features))
 
 
-def _expand_on_engine(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
-    def done(found: list[Expansion]) -> tuple[()]:
-        for expansion in found:
-            on_end(expansion)
+def _expand_in_threads(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
+    def job(features: FeatureSet) -> Job[Expansion]:
+        return lambda _: _expand_one(accuracy, features)
+
+    def done(expansion: Expansion) -> tuple[()]:
+        on_end(expansion)
         return ()
 
-    n_threads = max(1, engine.scheduler.n_threads)
-    if engine.scheduler.processes().kind == "threads":
-        jobs = [partial(_expand_round, accuracy=accuracy, sets=(features,)) for features in sets]
-        run_together(engine, jobs, done, company="side by side", most=n_threads)
-        return
-    # In rounds: results come when a round has ended, and are to be recorded soon.
-    for first in range(0, len(sets), n_threads):
-        done(_expand_round(engine, accuracy, tuple(sets[first : first + n_threads])))
+    run_together(engine, map(job, sets), done, company="side by side", most=engine.scheduler.n_threads)
+
+
+def _expand_on_workers(
+    engine: Engine, expand_one: Callable[[FeatureSet], Expansion], sets: Sequence[FeatureSet], on_end: OnEnd
+) -> None:
+    left = list(sets)
+
+    def end(expansion: Expansion) -> None:
+        left.remove(expansion.features)
+        on_end(expansion)
+
+    while left:
+        try:
+            with closing(engine.each(expand_one, tuple(left))) as ended:
+                for _, expansion in ended:
+                    end(expansion)
+        except LostTaskError:
+            # One of those at work, the first that are left, was perhaps too much for a worker. Each alone shows which:
+            # the others are not to suffer for it.
+            for features in left[: max(1, engine.scheduler.n_threads)]:
+                end(_expand_alone(engine, expand_one, features))
+
+
+def _expand_alone(engine: Engine, expand_one: Callable[[FeatureSet], Expansion], features: FeatureSet) -> Expansion:
+    began = time.perf_counter()
+    try:
+        ((_, expansion),) = engine.each(expand_one, (features,))
+    except LostTaskError as error:
+        return Expansion(features, None, f"{type(error).__name__}: {error}", time.perf_counter() - began)
+    found: Expansion = expansion
+    return found
 
 
 class Expanding:
@@ -127,38 +157,10 @@ def _expand_one(accuracy: Accuracy, features: FeatureSet) -> Expansion:
     except Exception as error:
         return Expansion(features, None, f"{type(error).__name__}: {error}", time.perf_counter() - began)
     seconds = time.perf_counter() - began
+    found, noise = (found.accuracy, found.noise) if isinstance(found, Estimate) else (found, None)
     if isinstance(found, (bool, np.bool_)) or not isinstance(found, (int, float, np.integer, np.floating)):
         return Expansion(features, None, f"Its accuracy is a {type(found).__name__}, not a number.", seconds)
     try:
-        return usable(Expansion(features, float(found), None, seconds))
+        return usable(Expansion(features, float(found), None, seconds, noise))
     except OverflowError:
         return Expansion(features, None, "Its accuracy is a number beyond the range of float64.", seconds)
-
-
-def _expand_round(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
-    began = time.perf_counter()
-    try:
-        return _expand_at_once(engine, accuracy, sets)
-    except LostTaskError as error:
-        if len(sets) > 1:  # one of them, perhaps, was too much for a worker: the others are not to suffer for it
-            return [expansion for features in sets for expansion in _expand_round(engine, accuracy, (features,))]
-        return [Expansion(sets[0], None, f"{type(error).__name__}: {error}", time.perf_counter() - began)]
-
-
-def _expand_at_once(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
-    source = array_source({"number": np.arange(len(sets))}, block_rows=1)
-    try:
-        return engine.reduce(source, _EXPAND, accuracy, sets)
-    finally:
-        engine.forget(source)
-
-
-def _expand_block(block: Block, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
-    return [_expand_one(accuracy, sets[number]) for number in block["number"]]
-
-
-def _append(left: list[Expansion], right: list[Expansion]) -> list[Expansion]:
-    return left + right
-
-
-_EXPAND: Reduction[list[Expansion], list[Expansion]] = Reduction(_expand_block, _append, identity)

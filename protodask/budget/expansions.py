@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from protodask.budget.noise import Noise, describe_noise, parse_noise
 from protodask.errors import InputError
 
 FeatureSet = frozenset[int]
@@ -22,6 +23,8 @@ class Expansion:
     """None where the expansion failed."""
     failure: str | None = None
     seconds: float = 0.0
+    noise: Noise | None = None
+    """How far the accuracy may be off, where that is known."""
 
 
 def describe_expansion(expansion: Expansion) -> dict[str, Any]:
@@ -31,6 +34,7 @@ def describe_expansion(expansion: Expansion) -> dict[str, Any]:
         "accuracy": None if expansion.accuracy is None else float(expansion.accuracy),
         "failure": expansion.failure,
         "seconds": float(expansion.seconds),
+        **({} if expansion.noise is None else {"noise": describe_noise(expansion.noise)}),
     }
 
 
@@ -43,7 +47,7 @@ def parse_expansion(record: Mapping[str, Any]) -> Expansion | None:
             "failure": str() | None as failure,
             "seconds": float(seconds),
         } if all(type(feature) is int for feature in features):
-            return Expansion(frozenset(features), accuracy, failure, seconds)
+            return Expansion(frozenset(features), accuracy, failure, seconds, parse_noise(record.get("noise")))
     return None
 
 

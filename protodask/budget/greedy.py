@@ -22,6 +22,7 @@ from protodask.budget.expanding import Expanding
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models, warn_of_failures
 from protodask.budget.greedy_index import GreedyIndex, Grown, index_sequences
 from protodask.budget.lattice import Exploration, ExplorationProgress, Listen
+from protodask.budget.noise import Estimate
 from protodask.budget.recorded import expanded_with
 from protodask.engine import EngineLike
 from protodask.errors import InputError
@@ -43,7 +44,7 @@ Listener = Callable[[Expansion], None]
 
 def build_greedy(
     costs: ArrayLike,
-    accuracy: Callable[[FeatureSet], float],
+    accuracy: Callable[[FeatureSet], float | Estimate],
     trade_offs: Sequence[TradeOff] | None = None,
     sizes: tuple[float, float] = (0.0, math.inf),
     *,

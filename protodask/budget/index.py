@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
 from protodask.budget.lookup import LARGEST, Lookup, as_item
+from protodask.budget.noise import margins
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
 from protodask.errors import InputError
@@ -43,6 +44,8 @@ class BudgetIndex:
     """
     observed_error: float
     """The smallest `monotone_error` that agrees with the accuracies seen."""
+    margins: Floats | None = None
+    """What is to be added to `guarantee` for each candidate, since accuracies are estimates (C,): see `margin`."""
 
     @cached_property
     def listing(self) -> Listing:
@@ -84,6 +87,17 @@ class BudgetIndex:
         if agrees(self.observed_error, self.monotone_error):
             return True
         return len({item.features for item in self.expansions}) == 1 << self.curves.n_features
+
+    @property
+    def margin(self) -> float | None:
+        """The largest of `margins`: how much the noise of the estimated accuracies adds to what is guaranteed.
+
+        With probability `CONFIDENCE`, at every size and budget no set is in truth more than `guarantee + margin` more
+        accurate than the choice; where `guarantee` is infinite, no set that was expanded is more than `margin` so. None
+        where that is unknown: accuracies came as mere numbers, or diminishing returns were assumed, whose bounds add up
+        many estimates. `protodask.budget.noise` has the formula and its proof.
+        """
+        return None if self.margins is None else float(self.margins.max())
 
     @property
     def expanded(self) -> int:
@@ -129,6 +143,7 @@ def make_index(
     monotone_error: float = 0.0,
     guarantee: float = math.inf,
     observed_error: float = 0.0,
+    diminishing_returns: bool = False,
     feature_names: Sequence[str] | None = None,
 ) -> BudgetIndex:
     """An index of sets that are expanded already."""
@@ -146,9 +161,13 @@ def make_index(
         feature_names=names,
         candidates=candidates,
         presence=presence,
-        expansions=tuple(expansions),
+        # What parts of the rows say is in the margins.
+        expansions=tuple(one if one.noise is None else replace(one, noise=None) for one in expansions),
         alpha=alpha,
         monotone_error=monotone_error,
         guarantee=guarantee,
         observed_error=observed_error,
+        margins=None
+        if diminishing_returns
+        else margins(expansions, candidates.sets, curves.n_features, guarantee, monotone_error),
     )

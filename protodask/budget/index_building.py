@@ -16,6 +16,7 @@ from protodask.budget.expansions import Expand, FeatureSet, require_models, warn
 from protodask.budget.greedy import TradeOff, explore_greedily, middle_of
 from protodask.budget.index import BudgetIndex, make_index
 from protodask.budget.lattice import MOST_FEATURES, Exploration, Listen, explore
+from protodask.budget.noise import Estimate
 from protodask.budget.recorded import expanded_with
 from protodask.engine import EngineLike
 from protodask.errors import InputError
@@ -66,7 +67,7 @@ class MonotonicityWarning(UserWarning):
 
 def build_index(
     costs: ArrayLike,
-    accuracy: Callable[[FeatureSet], float],
+    accuracy: Callable[[FeatureSet], float | Estimate],
     alpha: float = 0.0,
     monotone_error: float = 0.0,
     sizes: tuple[float, float] = (0.0, math.inf),
@@ -89,7 +90,8 @@ def build_index(
 
     No set is more than `alpha` more accurate than the choice at the same budget if adding features to a set lowers its
     accuracy by no more than `monotone_error`; what contradicts that is a `MonotonicityWarning`. `explore` says what
-    `diminishing_returns` and `most_fits` mean, and what `listen` hears.
+    `diminishing_returns` and `most_fits` mean, and what `listen` hears. That is about accuracies as they are given; if
+    `accuracy` says of which rows it is right, by an `Estimate.of_rows`, the index's `margin` is what their noise adds.
 
     `search` says which sets are expanded: "all" that may be needed for that, which up to 22 features can be had, or
     "greedy", those that greedy sequences come by, of whatever number of features (`make_greedy`; at the median `size`

@@ -12,6 +12,7 @@ expansions         of each set that was tried: features, accuracy or null, failu
 candidates         numbers of expansions, by rising accuracy
 listed             candidate, start, end: each candidate (its number among them) is listed from a size to below
                    another one, null beyond all; a candidate may have several such ranges
+margins            of each candidate, what the noise of accuracies adds to the guarantee; only where that is known
 
 and a `GreedyIndex`
 
@@ -121,6 +122,9 @@ def parse_index(content: bytes, where: str) -> BudgetIndex:
     curves, names = _parse_curves(fields)
     expansions = _parse_expansions(_within(fields, "expansions"), len(names))
     candidates = _parse_candidates(fields, curves, expansions)
+    margins = fields.floats("margins", len(candidates.sets)) if "margins" in fields.record else None
+    if margins is not None and (margins < 0).any():
+        fields.damaged("a margin is negative")
     return BudgetIndex(
         curves=curves,
         feature_names=names,
@@ -131,6 +135,7 @@ def parse_index(content: bytes, where: str) -> BudgetIndex:
         monotone_error=non_negative(fields, "monotone_error"),
         guarantee=_non_negative_or_infinite(fields, "guarantee"),
         observed_error=non_negative(fields, "observed_error"),
+        margins=margins,
     )
 
 
@@ -167,6 +172,7 @@ def _describe(index: BudgetIndex) -> dict[str, Any]:
             "start": sizes_at(index.presence.start).tolist(),
             "end": [or_null(size) for size in sizes_at(index.presence.end).tolist()],
         },
+        **({} if index.margins is None else {"margins": index.margins.tolist()}),
     }
 
 

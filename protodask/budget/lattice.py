@@ -81,6 +81,7 @@ class Exploration:
     """
     alpha: float
     monotone_error: float
+    diminishing_returns: bool = False
 
 
 Listen = Callable[[ExplorationProgress], None]
@@ -135,6 +136,7 @@ def explore(
         search.bounds.observed_error(),
         alpha,
         error,
+        diminishing_returns,
     )
 
 

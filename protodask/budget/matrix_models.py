@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from protodask.budget.expansions import FeatureSet
+from protodask.budget.noise import Estimate
 from protodask.budget.polynomials import Floats
 from protodask.engine import Engine, one_blas_thread, thread_engine
 from protodask.engine.together import Job, choose_company, run_together
@@ -38,25 +39,29 @@ class MatrixModels:
     """Columns of each feature."""
     folds: tuple[tuple[Codes, Codes], ...]
     """Rows to train on and rows to judge on."""
+    groups: NDArray[Any] | None = None
+    """Of rows that are not independent (N,)."""
 
     def columns(self, features: FeatureSet) -> Floats:
         """The columns of some features, in the order of the features."""
-        return np.concatenate([self.matrix[:, self.spans[feature]] for feature in sorted(features)], axis=1)
+        spans = [self.spans[feature] for feature in sorted(features)]
+        positions = np.concatenate([np.arange(span.start, span.stop) for span in spans])
+        return np.take(self.matrix, positions, axis=1)  # joining the columns one by one takes four times as long
 
-    def accuracy(self, features: FeatureSet) -> float:
+    def accuracy(self, features: FeatureSet) -> Estimate:
         """The share of all rows whose class is right, each said by a model that did not see the row's fold.
 
         Without features the most frequent class of the other folds is said of every row.
         """
-        right = 0
+        right = np.zeros(len(self.codes), dtype=np.bool_)
         rows = None if not features else self.columns(features)
         for train, test in self.folds:
             if rows is None:
                 said = np.bincount(self.codes[train]).argmax()
             else:
                 said = fit_model(self.estimator, rows[train], self.codes[train], predicting=rows[test])
-            right += int((said == self.codes[test]).sum())
-        return right / sum(len(test) for _, test in self.folds)
+            right[test] = said == self.codes[test]
+        return Estimate.of_rows(right, groups=self.groups)
 
     def fit(self, features: FeatureSet) -> Model:
         """The model on all rows."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from protodask.budget.column_folder import BudgetFolder, load_column_budget
 from protodask.budget.lookup import check_items
+from protodask.budget.noise import CONFIDENCE
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.data import Label
 from protodask.data.places.storage import check_file_free, replace_file
@@ -45,6 +46,10 @@ class Answer:
     """Of tables: what the model asks for."""
     accuracy: float
     cost: float
+    guarantee: float
+    guaranteed: bool
+    margin: float | None
+    """Of this choice, see `BudgetIndex.margins`."""
     model: str | None
     """None where no feature is worth computing within the budget: then the shares of the classes are the answer."""
     shares: tuple[tuple[Label, float], ...]
@@ -59,6 +64,10 @@ class Answer:
             "columns": list(self.columns),
             "accuracy": self.accuracy,
             "cost": self.cost,
+            "guarantee": self.guarantee,
+            "guaranteed": self.guaranteed,
+            "margin": self.margin,
+            "confidence": CONFIDENCE,
             "model": None if self.model is None else mask(self.model),
             "shares": [{"label": label, "share": share} for label, share in self.shares],
         }
@@ -69,6 +78,7 @@ def answer_query(path: str, size: float, budget: float) -> Answer:
     found = load_column_budget(path)
     choice = found.index.best(size, budget)
     columns = [column for number in sorted(choice.features) for column in found.columns[number]]
+    place, margins = found.numbers[choice.features], found.index.margins
     return Answer(
         size,
         budget,
@@ -76,7 +86,10 @@ def answer_query(path: str, size: float, budget: float) -> Answer:
         tuple(columns),
         choice.accuracy,
         choice.cost,
-        found.model_path(found.numbers[choice.features]),
+        found.index.guarantee,
+        found.index.guaranteed,
+        None if margins is None else float(margins[place]),
+        found.model_path(place),
         tuple(zip(found.classes, found.shares, strict=True)),
     )
 

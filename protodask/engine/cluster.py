@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
@@ -35,6 +36,7 @@ from protodask.engine.sources import PlaceHolder, Source, leaves, with_leaves
 from protodask.engine.submission import (
     Again,
     lost_scheduler,
+    results_in_turn,
     results_of,
     submit_graph,
     task_key,
@@ -81,6 +83,8 @@ class ClusterScheduler:
         """Descriptions that each worker was given, the last one last."""
         self._threads: dict[str, int] = {}
         self._shipped: dict[str, dict[int, Future[Any]]] = {}
+        self._functions: WeakKeyDictionary[Callable[[Any], Any], Future[Any]] = WeakKeyDictionary()
+        """What `each` was given, as long as somebody has it."""
         self._nearby: ThreadScheduler | None = None
 
     @classmethod
@@ -134,7 +138,7 @@ class ClusterScheduler:
         placed = [[share.worker] for share in shares]
         stay = len(shares) > MOST_TO_DRIVER and not work.writes
         results: list[Any] = [None] * len(shares)
-        try:
+        with _losses_told():
             # Closed at once, also where this is stopped: whoever catches that may remove what the tasks write to.
             with closing(results_of(self._client, len(shares), uuid.uuid4().hex, build, placed, stay)) as tasks:
                 for task, results[task] in tasks:
@@ -148,19 +152,29 @@ class ClusterScheduler:
             if not stay:
                 return [node for _, nodes in results for node in nodes]
             merged = self._merged(results, work.merge)
-        except KilledWorker as error:
-            raise LostTaskError(
-                "task-lost",
-                f"A task was given up after it was lost with several workers in turn ({error}).",
-                "A worker that is killed again and again mostly lacks memory: give workers more, or blocks fewer rows.",
-            ) from error
-        except CommClosedError as error:
-            raise lost_scheduler(error) from error
         if merged is not None:
             return merged
         # Partials were lost with their worker, and the one that was to compute them anew does not know the pass.
         self._described.clear()
         return self.run(work, groups, _nothing)
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """A task for each item, which begins when a thread is free."""
+        if function not in self._functions:
+            self._functions[function] = self._send(
+                f"protodask-function-{uuid.uuid4().hex}", _Packed(pickle.dumps(function))
+            )
+        shared = TaskRef(self._functions[function].key)
+
+        def build(tasks: Sequence[int], token: str, placed: Sequence[Sequence[str]]) -> dict[str, Any]:
+            keys = [task_key(token, task) for task in tasks]
+            packed = [pickle.dumps(items[task]) for task in tasks]
+            return {key: Task(key, _call_on_worker, shared, item) for key, item in zip(keys, packed, strict=True)}
+
+        with _losses_told():
+            token = uuid.uuid4().hex
+            with closing(results_in_turn(self._client, len(items), token, build, self._count_threads)) as tasks:
+                yield from tasks
 
     def _where(self, futures: Sequence[Future[Any]]) -> list[str]:
         """The worker that has each result, "" where it is lost by now."""
@@ -266,8 +280,46 @@ class ClusterScheduler:
             self._nearby.close()
             self._nearby = None
         self._shipped.clear()
+        self._functions.clear()
         if self._owned:
             self._client.close()
+
+
+@contextmanager
+def _losses_told() -> Iterator[None]:
+    """Says what the loss of tasks or of the scheduler means."""
+    try:
+        yield
+    except KilledWorker as error:
+        raise LostTaskError(
+            "task-lost",
+            f"A task was given up after it was lost with several workers in turn ({error}).",
+            "A worker that is killed again and again mostly lacks memory: give workers more, or blocks fewer rows.",
+        ) from error
+    except CommClosedError as error:
+        raise lost_scheduler(error) from error
+
+
+class _Packed:
+    """A value that the first task of a worker to ask for it unpacks: if it cannot be, that is an error of the task."""
+
+    def __init__(self, packed: bytes) -> None:
+        self._packed: bytes | None = packed
+        self._value: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with _unpacking:
+            return _Packed, (pickle.dumps(self._value) if self._packed is None else self._packed,)
+
+    def value(self) -> Any:
+        with _unpacking:
+            if self._packed is not None:
+                self._value = pickle.loads(self._packed)
+                self._packed = None
+            return self._value
+
+
+_unpacking = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -361,17 +413,11 @@ class _Order:
 
 def _run_on_worker(order: _Order, packed: bytes | None, arguments: bytes, *inputs: Any) -> Any:
     state = _worker_state()
-    try:
+    with _loading():
         work = state.recall(order.description) if packed is None else pickle.loads(packed)
         if packed is not None and order.kept:
             state.learn(order.description, work)
         given = pickle.loads(arguments)
-    except (ImportError, AttributeError) as error:
-        raise ClusterError(
-            "package-missing",
-            f"A worker could not load its work ({error}).",
-            "Install on the workers what is installed here, in the same versions.",
-        ) from error
     if work is None:
         return Again()  # another worker than that which knows it, or it began anew
     source, map_block, merge, prepare = work
@@ -379,6 +425,26 @@ def _run_on_worker(order: _Order, packed: bytes | None, arguments: bytes, *input
     numbers: Sequence[int] = order.runs[0] if len(order.runs) == 1 else list(chain.from_iterable(order.runs))
     source = with_leaves(source, _shipped(source, numbers, inputs[order.n_shared :]))
     return get_worker().address, state.run(Pass(source, map_block, merge, args, prepare), numbers, order.whole)
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Says what it means where a worker cannot unpickle its work."""
+    try:
+        yield
+    except (ImportError, AttributeError) as error:
+        raise ClusterError(
+            "package-missing",
+            f"A worker could not load its work ({error}).",
+            "Install on the workers what is installed here, in the same versions.",
+        ) from error
+
+
+def _call_on_worker(function: _Packed, item: bytes) -> Any:
+    with _loading():
+        called, given = function.value(), pickle.loads(item)
+    with one_blas_thread():
+        return called(given)
 
 
 def _shipped(source: Source, numbers: Sequence[int], blocks: Sequence[Block]) -> Callable[[Source], Source]:

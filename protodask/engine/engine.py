@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -100,6 +100,14 @@ class Engine:
         numbers = [int(number) for number in np.unique(source.layout.block_of(ordered))]
         parts = self.reduce(source, _TAKE, ordered, wanted, label=label, blocks=numbers)
         return {name: parts[name][inverse] for name in wanted}
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """Number and result of `function(item)` for each item as it ends: work that has nothing to do with blocks.
+
+        On a cluster a task each, for whichever worker has a thread free; the function, with all it refers to, travels
+        once for as long as it lives.
+        """
+        return self._scheduler.each(function, items)
 
     def share(self, value: Any) -> Any:
         """A stand-in for a large argument of many passes, to be passed where the value would be."""

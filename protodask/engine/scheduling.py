@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -95,6 +95,10 @@ class Scheduler(Protocol):
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         """Run one task for each group of block numbers; report finished blocks through `advance`."""
+        ...
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """Number and result of `function(item)` for each item as it ends, wherever there is a thread free."""
         ...
 
     def share(self, value: Any) -> Any:

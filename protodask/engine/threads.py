@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -65,6 +65,10 @@ class ThreadScheduler:
         with one_blas_thread():
             work = work.prepared()
         return run_groups(work, groups, self._reader, self._pool, lambda: advance(1))
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """One after the other, in this thread: `run_together` is for several, which may use this engine themselves."""
+        return ((number, function(item)) for number, item in enumerate(items))
 
     def share(self, value: Any) -> Any:
         return value

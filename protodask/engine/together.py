@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -233,6 +233,9 @@ class _JobScheduler:
 
     def processes(self) -> Processes:
         return self._scheduler.processes()
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        return self._scheduler.each(function, items)
 
     def share(self, value: Any) -> Any:
         return self._scheduler.share(value)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.schema import FEATURES, TARGET, row_weights
+from protodask.data.arrays.keyed import dealt
+from protodask.data.format.schema import FEATURES, GROUP, TARGET, row_weights
 from protodask.engine import Block, Reduction, identity
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import ScoreKernel
@@ -78,33 +79,50 @@ HELD_OUT_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_block, _merge,
 """Log-loss of held-out rows after a round, from the scores before it. Arguments: its batches, marginals, precision."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RightSums:
-    """Sums over rows of weight `s`; merges as a monoid, divided once."""
+    """Sums over rows of weight `s`; merges as a monoid, divided once. Rows, or groups, are dealt out to `G` parts."""
 
     weight: float
     """`sum s`."""
     right: float
     """`sum s` over the rows whose most probable class, the first if several are, is their own."""
+    squares: float
+    """`sum s^2`."""
+    parts: Floats
+    """`sum s` over the right rows and over all rows of each part (2, G)."""
 
 
-def _right_of_block(block: Block, kernels: Kernels, marginals: Floats) -> RightSums:
+def _prepare_right(
+    batches: Sequence[Batch], marginals: Floats, precision: Precision, n_parts: int
+) -> tuple[Kernels, Floats, int]:
+    return *_prepare(batches, marginals, precision), n_parts
+
+
+def _right_of_block(block: Block, kernels: Kernels, marginals: Floats, n_parts: int) -> RightSums:
     rows = np.flatnonzero(block[JUDGED])
     if len(rows) == 0:
-        return RightSums(0.0, 0.0)
+        return RightSums(0.0, 0.0, 0.0, np.zeros((2, n_parts)))
     scores, target, weight = _held_out_scores(block, rows, kernels, marginals)
     right = probabilities(scores).argmax(axis=1) == target
-    return RightSums(float(weight.sum()), float(weight[right].sum()))
+    own = dealt(block.arrays.get(GROUP.name, block.rows)[rows], n_parts)
+    by_part = [np.bincount(own, weights=values, minlength=n_parts) for values in (weight * right, weight)]
+    return RightSums(float(weight.sum()), float(weight[right].sum()), float(weight @ weight), np.stack(by_part))
 
 
-def _merge_right(left: RightSums, right: RightSums) -> RightSums:
-    return RightSums(left.weight + right.weight, left.right + right.right)
+def merge_right(left: RightSums, right: RightSums) -> RightSums:
+    """The sums over the rows of both."""
+    return RightSums(
+        left.weight + right.weight, left.right + right.right, left.squares + right.squares, left.parts + right.parts
+    )
 
 
-HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(_right_of_block, _merge_right, identity, prepare=_prepare)
+HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(
+    _right_of_block, merge_right, identity, prepare=_prepare_right
+)
 """How many held-out rows are classified right after a round, from the scores before it, or by the marginals alone.
 
-Arguments: the batches of the round or none, marginals, precision.
+Arguments: the batches of the round or none, marginals, precision, and the number of parts.
 """
 
 

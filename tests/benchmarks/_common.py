@@ -101,11 +101,11 @@ def peer(module: str) -> Any:
         raise
 
 
-def timed(function: Callable[[], object]) -> float:
+def timed(function: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds of one call."""
-    began = time.perf_counter()
+    began = clock()
     function()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 SETTLE_SECONDS = 0.1
@@ -116,7 +116,9 @@ BURST_CALLS = 10
 """Calls of one function in a row: long enough that most find processors awake, as in training."""
 
 
-def alternate(functions: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
+def alternate(
+    functions: Sequence[Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[list[float]]:
     """Seconds of `rounds` calls of each function, a few of one and then of the next, so that drift hits all alike.
 
     Each burst begins with a pause, in which the threads of the function before come to rest, and a call that is not
@@ -127,7 +129,7 @@ def alternate(functions: Sequence[Callable[[], object]], rounds: int) -> list[li
         for function, found in zip(functions, seconds, strict=True):
             time.sleep(SETTLE_SECONDS)
             function()
-            found.extend(timed(function) for _ in range(min(BURST_CALLS, rounds - len(found))))
+            found.extend(timed(function, clock) for _ in range(min(BURST_CALLS, rounds - len(found))))
     return seconds
 
 

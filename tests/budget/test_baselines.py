@@ -35,6 +35,7 @@ def test_baselines__choose_what_the_index_chooses(kind: str) -> None:
             if number >= 0:
                 choice = index.best(size, budget)
                 assert every.best(size, budget) == one_by_one.best(size, budget) == choice
+                assert one_by_one.best_vectorized(size, budget) == choice
         # All that was expanded, dominated or not, makes no difference either.
         dull = unpruned(index)
         found = Scan(curves, dull).choose(sizes, budgets)

@@ -1,11 +1,14 @@
 """Expanding with a function, in this thread, in several, and on a cluster."""
 
+import gc
 import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -18,8 +21,6 @@ from protodask.budget.expanding import expander, usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.lattice import explore
 from protodask.engine import Engine, open_engine, thread_engine
-from protodask.engine.groups import Pass
-from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
 from protodask.engine.threads import ThreadScheduler
 from protodask.errors import ClusterError, InputError, LostTaskError
@@ -156,7 +157,7 @@ def test_expander__says_what_has_ended_before_the_rest_begins(threads: Engine) -
 def test_expander__computes_on_the_workers(cluster: Engine) -> None:
     found = expand_all(expander(lambda features: float(os.getpid()), cluster), SETS)
     processes = {one.accuracy for one in found}
-    assert len(processes) == 2
+    assert len(processes) == 2  # each of the two threads gets a set as soon as it is free
     assert os.getpid() not in processes
 
 
@@ -193,7 +194,7 @@ def test_expander__says_of_each_set_as_it_ends(threads: Engine) -> None:
 
 
 class Workers(ThreadScheduler):
-    """Stands in for a cluster: tasks with a feature fail with an error."""
+    """Stands in for a cluster: a task with a feature fails with an error, and ends the others."""
 
     def __init__(self, error: ClusterError, feature: int) -> None:
         super().__init__(2)
@@ -204,11 +205,12 @@ class Workers(ThreadScheduler):
     def processes(self) -> Processes:
         return Processes("workers", 2, 1, 2**30, 2**30)
 
-    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
-        if any(self.feature in one for sets in work.args[1:] for one in sets):
-            self.failed += 1
-            raise self.error
-        return super().run(work, groups, advance)
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        for number, item in enumerate(items):
+            if self.feature in item:
+                self.failed += 1
+                raise self.error
+            yield number, function(item)
 
 
 def test_expander__takes_a_set_that_is_too_much_for_workers_as_failed() -> None:
@@ -233,6 +235,54 @@ def test_expander__does_not_take_the_loss_of_the_cluster_for_a_failure() -> None
     assert workers.failed == 1  # whoever waits for workers once more waits as long again
 
 
+def test_expander__on_a_cluster_waits_for_no_round(cluster: Engine, tmp_path: Path) -> None:
+    """One set ends only after all others were heard of, though there are three times as many as threads."""
+    heard = tmp_path / "heard"
+
+    def accuracy(features: FeatureSet) -> float:
+        while features == SETS[0] and not heard.exists():
+            time.sleep(0.01)
+        return 0.5
+
+    found: list[FeatureSet] = []
+
+    def on_end(expansion: Expansion) -> None:
+        found.append(expansion.features)
+        if len(found) == len(SETS) - 1:
+            heard.touch()
+
+    expander(accuracy, cluster)(SETS, on_end)
+    assert found[-1] == SETS[0]
+    assert set(found) == set(SETS)
+
+
+def test_expander__sends_what_accuracy_refers_to_once_for_all_rounds(cluster: Engine, tmp_path: Path) -> None:
+    sent: list[int] = []
+
+    def unpack(rows: list[float], path: Path) -> Any:
+        (path / uuid.uuid4().hex).touch()
+        return rows
+
+    class Matrix:
+        """Counts how often it is packed here, and unpacked on workers."""
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            sent.append(1)
+            return unpack, ([0.25, 0.5], tmp_path)
+
+    matrix: Any = Matrix()
+    expand = expander(lambda features: matrix[len(features) % 2], cluster)
+    for round_of_sets in (SETS[:1], SETS[1:5], SETS[5:]):
+        assert len(expand_all(expand, round_of_sets)) == len(round_of_sets)
+    assert len(sent) == 1
+    assert len(list(tmp_path.iterdir())) <= 2, "once on each worker"
+    scheduler: Any = cluster.scheduler
+    held = len(scheduler._functions)
+    del expand
+    gc.collect()
+    assert len(scheduler._functions) == held - 1, "it goes from the workers when nobody can ask for more"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_expander__goes_on_without_a_set_that_kills_its_workers(
@@ -249,7 +299,7 @@ def test_expander__goes_on_without_a_set_that_kills_its_workers(
         cluster = own_cluster(2)
     with dask.config.set({"protodask.worker-timeout": "300s"}), open_engine(cluster.scheduler_address) as engine:
         found = expand_all(expander(accuracy, engine), SETS)
-    assert [one.features for one in found] == SETS
+    assert sorted((one.features for one in found), key=SETS.index) == SETS
     for one in found:
         if one.features == {0, 1}:
             assert one.failure is not None

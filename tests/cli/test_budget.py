@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from protodask.budget.index import make_index
 from protodask.budget.lattice import ExplorationProgress
 from protodask.cli.progress.reporter import LogReporter
 from protodask.cli.progress.tallies import BudgetTally, describe_budget_start
+from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code
 from protodask.pipeline.results.budget import describe_index, shown_sizes
 from protodask.pipeline.results.budget_words import spread
@@ -132,6 +134,31 @@ def test_query__gives_the_features_and_a_model_that_needs_no_other_columns(
     np.testing.assert_array_equal(np.asarray(few["probability"]), np.asarray(every["probability"]))
     right = np.asarray(few["predicted"]) == [["high", "low"].index(row["outcome"]) for row in rows]
     assert right.mean() > found["accuracy"] - 0.1
+
+
+def test_query__says_what_is_promised_in_truth(call: Call, built: Any, tmp_path: Path) -> None:
+    folder, done = built
+    index = load_column_budget(folder / "index").index
+    assert index.margin is not None
+    words = "with 95% confidence"
+    asked = ("budget", "query", folder / "index", "--size", 10, "--budget", 3.5)
+    found, described = (json.loads(call(*one, "--json").stdout) for one in (asked, ("info", folder / "index")))
+    assert 0 < found["margin"] <= described["margin"] == index.margin
+    assert (found["guarantee"], found["guaranteed"], found["confidence"]) == (index.guarantee, index.guaranteed, 0.95)
+    for said, margin in ((call(*asked).stdout, found["margin"]), (done.stdout, index.margin)):
+        assert words in said
+        assert f"{index.guarantee + margin:.4g}" in said
+    assert words in call("info", folder / "index").stdout
+    # An index of an earlier version does not know.
+    content = json.loads((folder / "index" / "index.json").read_text())
+    del content["margins"], content[CHECKSUM]
+    shutil.copytree(folder / "index", tmp_path / "old")
+    (tmp_path / "old" / "index.json").write_text(json.dumps(seal(content, "budget index")))
+    old = call("budget", "query", tmp_path / "old", "--size", 10, "--budget", 3.5)
+    assert old.exit_code == 0, old.output
+    assert words not in old.stdout
+    assert words not in call("info", tmp_path / "old").stdout
+    assert json.loads(call("info", tmp_path / "old", "--json").stdout)["margin"] is None
 
 
 def test_query__without_an_affordable_feature_tells_of_the_class_shares(call: Call, built: Any) -> None:

@@ -236,3 +236,5 @@ def test_reduce__of_functions_that_the_workers_cannot_import_fails(
     unknown: Reduction[float, float] = Reduction(only_here.total, max, identity)
     with open_engine(cluster.scheduler_address) as engine, refused("package-missing", "only_here", kind=ClusterError):
         engine.reduce(SOURCE, unknown, "noise")
+    with open_engine(cluster.scheduler_address) as engine, refused("package-missing", "only_here", kind=ClusterError):
+        list(engine.each(only_here.total, ["noise"]))

@@ -1,6 +1,6 @@
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,9 @@ class RecordingScheduler:
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         self.runs.append((work, [list(group) for group in groups]))
         return [Node(0, number, 1) for group in groups for number in group]
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        raise NotImplementedError
 
     def share(self, value: Any) -> Any:
         return value

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from protodask.data.arrays.keyed import dealt
 from protodask.engine import Block, Engine, Source, array_source, zip_sources
 from protodask.prototypes.folds import folded_source, make_folds
 from protodask.prototypes.held_out import HoldOut, without_fold
@@ -91,22 +92,39 @@ def test_held_out_right__weighs_the_rows_of_the_fold_whose_most_probable_class_i
     engine: Engine, rows: Arrays, scored: bool, batch: Batch | None
 ) -> None:
     held, before, held_out = hold_out(engine, rows, scored)
-    found = engine.reduce(held, HELD_OUT_RIGHT, () if batch is None else (batch,), MARGINALS, "float64")
-    right = weight = 0.0
+    found = engine.reduce(held, HELD_OUT_RIGHT, () if batch is None else (batch,), MARGINALS, "float64", 5)
+    right = weight = squares = 0.0
+    parts = np.zeros((2, 5))
     for row in held_out:
         scores = scores_of(rows, row, before[row], batch)
         s = rows["weight"][row] / rows["inclusion"][row]
-        right += s * (max(range(3), key=scores.__getitem__) == rows["target"][row])
+        is_right = max(range(3), key=scores.__getitem__) == rows["target"][row]
+        right += s * is_right
         weight += s
+        squares += s**2
+        parts[:, dealt(np.array([row]), 5)[0]] += s * is_right, s
     assert 0 < found.right < found.weight
     assert found.weight == pytest.approx(weight, rel=1e-12)
     assert found.right == pytest.approx(right, rel=1e-12)
+    assert found.squares == pytest.approx(squares, rel=1e-12)
+    assert found.parts == pytest.approx(parts, rel=1e-12)
 
 
 def test_held_out_right__of_equally_probable_classes_takes_the_first(engine: Engine) -> None:
     arrays: Arrays = {"target": np.array([0, 1, 1], dtype=np.int32), JUDGED: np.array([1.0, 2.0, 0.0])}
-    found = engine.reduce(array_source(arrays, 2), HELD_OUT_RIGHT, (), np.array([0.5, 0.5]), "float32")
+    found = engine.reduce(array_source(arrays, 2), HELD_OUT_RIGHT, (), np.array([0.5, 0.5]), "float32", 2)
     assert (found.right, found.weight) == (1.0, 3.0)
+
+
+def test_held_out_right__deals_out_whole_groups(engine: Engine) -> None:
+    n_rows = 600
+    arrays: Arrays = {
+        "target": np.zeros(n_rows, dtype=np.int32),
+        JUDGED: np.ones(n_rows),
+        "group": np.random.default_rng(0).integers(0, 3, n_rows),
+    }
+    found = engine.reduce(array_source(arrays, 64), HELD_OUT_RIGHT, (), np.array([0.5, 0.5]), "float32", 64)
+    assert sorted(found.parts[1][found.parts[1] > 0]) == sorted(np.bincount(arrays["group"]))
 
 
 def test_marginal_loss__is_the_cross_entropy_of_the_class_shares() -> None:

@@ -22,6 +22,7 @@ def told_choice(answer: Answer) -> Iterator[Piece]:
             ("columns", names_of(answer.columns)),
             ("accuracy", f"{answer.accuracy:.4f}"),
             ("cost", f"{answer.cost:.6g}"),
+            ("gives", guarantee_text(answer.describe())),
             ("model", _shares(answer) if answer.model is None else shorten(answer.model)),
         ]
     )

@@ -38,6 +38,14 @@ def keyed_draws(key: Draws, numbers: NDArray[np.integer[Any]]) -> Draws:
     return mix(key + numbers.astype(np.uint64) * _GOLDEN)
 
 
+_DEALING = stream_key(0, 0x6465616C)
+
+
+def dealt(numbers: NDArray[np.integer[Any]], n_parts: int) -> NDArray[np.int64]:
+    """Which of some parts each number is in, at random and always the same."""
+    return np.asarray(keyed_draws(_DEALING, numbers) % np.uint64(n_parts)).astype(np.int64)
+
+
 def smallest(draws: Draws, most: int) -> NDArray[np.int64]:
     """Positions of the `most` smallest draws, ascending; only those are sorted."""
     if len(draws) > most:

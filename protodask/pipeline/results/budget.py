@@ -14,6 +14,7 @@ from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.greedy_index import GreedyIndex
+from protodask.budget.noise import CONFIDENCE
 from protodask.pipeline.results.budget_words import guarantee_text, told_answers
 from protodask.pipeline.telling.result import Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
@@ -92,6 +93,8 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
         "guarantee": index.guarantee,
         "observed_error": index.observed_error,
         "guaranteed": index.guaranteed,
+        "margin": index.margin,
+        "confidence": CONFIDENCE,
         "sets": 2**curves.n_features,
         "expanded": index.expanded,
         "failures": [{"features": list(index.named(one.features)), "failure": one.failure} for one in index.failures],

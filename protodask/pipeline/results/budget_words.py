@@ -11,13 +11,23 @@ from protodask.pipeline.telling.wording import MOST_LINES
 
 
 def guarantee_text(described: Mapping[str, Any]) -> str:
-    """What an index promises."""
-    guarantee = described["guarantee"]
-    if guarantee is None or math.isinf(guarantee) or not described["guaranteed"]:
-        return "no guarantee"
-    if guarantee == 0:
-        return "an answer as accurate as the best set for every size and budget"
-    return f"answers at most {guarantee:.4g} less accurate than the best set within the budget"
+    """What an index promises: as accuracies were estimated and, where their noise is known, in truth."""
+    guarantee, margin, sure = (
+        described["guarantee"],
+        described["margin"],
+        f"with {described['confidence']:.0%} confidence",
+    )
+    finite = 0.0 if guarantee is None or math.isinf(guarantee) else guarantee
+    if guarantee != finite or not described["guaranteed"]:
+        if margin is None:
+            return "no guarantee"
+        return f"no guarantee; {sure} no set that was tried is in truth more than {finite + margin:.4g} more accurate"
+    said = (
+        f"answers at most {guarantee:.4g} less accurate than the best set within the budget"
+        if guarantee
+        else "an answer as accurate as the best set for every size and budget"
+    )
+    return said if margin is None else f"{said}, and {sure} in truth at most {guarantee + margin:.4g} less accurate"
 
 
 def told_answers(answers: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
