@@ -53,7 +53,7 @@ CIRCLES = {
 With those of `STEPS`.
 """
 
-STEPS = ("pipeline.steps.", ("pipeline.work.", "pipeline.each_file.", "pipeline.results."))
+STEPS = ("pipeline.steps.", ("pipeline.work.", "pipeline.each_file.", "pipeline.inspecting."))
 """A step is a record that is read by every command; what does its work is imported when it runs."""
 
 Imports = Mapping[str, Mapping[str, str]]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
+from scipy.special import stdtrit
 
 from protodask.budget.cost_order import CostOrder, Masks
+from protodask.budget.expansions import Expansion, FeatureSet
+from protodask.budget.noise import CONFIDENCE
 from protodask.budget.polynomials import Floats
 
 ROUNDING = 1e-12
@@ -134,3 +140,31 @@ def _split(values: Floats, feature: int) -> tuple[Floats, Floats]:
     """Views of the values of the sets without a feature and, in the same order, of those with it."""
     pairs = values.reshape(-1, 2, 1 << feature)
     return pairs[:, 0], pairs[:, 1]
+
+
+def margins(
+    expansions: Sequence[Expansion], chosen: Sequence[FeatureSet], n_features: int, guarantee: float, error: float
+) -> Floats | None:
+    """`M_c` of each chosen set (see `noise`), all of them expanded, (C,); None where the noise of some accuracy is not
+    known.
+    """
+    known = {one.features: one for one in expansions if one.accuracy is not None}
+    noises = [one.noise for one in known.values() if one.noise is not None]
+    if len(noises) < len(known) or len({len(noise.parts) for noise in noises}) != 1:
+        return None
+    if math.isinf(guarantee):
+        guarantee = error = 0.0
+    accuracy = np.array([one.accuracy for one in known.values()])
+    parts = np.array([noise.parts for noise in noises])
+    n_parts, n_rows = parts.shape[1], min(noise.rows for noise in noises)
+    seldom = (1 - CONFIDENCE) / 4.0**n_features
+    quantile, unseen = -float(stdtrit(n_parts - 1, seldom)), -math.log(seldom) / n_rows
+    place = {features: number for number, features in enumerate(known)}
+    found = []
+    for number in map(place.__getitem__, chosen):
+        ahead = accuracy - accuracy[number] - guarantee
+        rivals = ahead <= 0
+        variance = np.square(parts[rivals] - parts[number]).sum(axis=1) * n_parts / (n_parts - 1)
+        bounds = quantile * np.sqrt(variance) + unseen + np.minimum(ahead[rivals] + error, 0.0)
+        found.append(max(0.0, float(bounds.max())))
+    return np.array(found)

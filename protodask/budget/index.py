@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget.bounds import agrees
+from protodask.budget.bounds import agrees, margins
 from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
 from protodask.budget.lookup import LARGEST, Lookup, as_item
-from protodask.budget.noise import margins
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
 from protodask.errors import InputError

@@ -32,20 +32,15 @@ by greedy search, the same with `guarantee = e = 0` holds of the sets that were 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from protodask.budget.polynomials import Floats
 from protodask.data.arrays.keyed import dealt
 from protodask.errors import InputError
-
-if TYPE_CHECKING:
-    from protodask.budget.expansions import Expansion, FeatureSet
 
 CONFIDENCE = 0.95
 """`1 - delta`."""
@@ -112,32 +107,6 @@ class Estimate:
         sums = [np.bincount(parts, weights=values, minlength=PARTS) for values in (weights * is_right, weights)]
         accuracy = float(weights[is_right].sum() / weights.sum())
         return Estimate(accuracy, Noise.of(np.array(sums, dtype=np.float64), float(weights @ weights)))
-
-
-def margins(
-    expansions: Sequence[Expansion], chosen: Sequence[FeatureSet], n_features: int, guarantee: float, error: float
-) -> Floats | None:
-    """`M_c` of each chosen set, all of them expanded, (C,); None where the noise of some accuracy is not known."""
-    known = {one.features: one for one in expansions if one.accuracy is not None}
-    noises = [one.noise for one in known.values() if one.noise is not None]
-    if len(noises) < len(known) or len({len(noise.parts) for noise in noises}) != 1:
-        return None
-    if math.isinf(guarantee):
-        guarantee = error = 0.0
-    accuracy = np.array([one.accuracy for one in known.values()])
-    parts = np.array([noise.parts for noise in noises])
-    n_parts, n_rows = parts.shape[1], min(noise.rows for noise in noises)
-    seldom = (1 - CONFIDENCE) / 4.0**n_features
-    quantile, unseen = -float(stdtrit(n_parts - 1, seldom)), -math.log(seldom) / n_rows
-    place = {features: number for number, features in enumerate(known)}
-    found = []
-    for number in map(place.__getitem__, chosen):
-        ahead = accuracy - accuracy[number] - guarantee
-        rivals = ahead <= 0
-        variance = np.square(parts[rivals] - parts[number]).sum(axis=1) * n_parts / (n_parts - 1)
-        bounds = quantile * np.sqrt(variance) + unseen + np.minimum(ahead[rivals] + error, 0.0)
-        found.append(max(0.0, float(bounds.max())))
-    return np.array(found)
 
 
 def describe_noise(noise: Noise) -> dict[str, Any]:

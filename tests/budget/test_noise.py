@@ -17,9 +17,10 @@ from sklearn.naive_bayes import GaussianNB
 from support.errors import refused
 
 from protodask.budget import BudgetIndex, Estimate, MonotonicityWarning, build_index, load_index, save_index
+from protodask.budget.bounds import margins
 from protodask.budget.expansions import Expansion, FeatureSet, describe_expansion, parse_expansion
 from protodask.budget.matrix_models import MatrixModels
-from protodask.budget.noise import PARTS, Noise, margins
+from protodask.budget.noise import PARTS, Noise
 from protodask.engine import thread_engine
 
 Flags = NDArray[np.bool_]

@@ -25,8 +25,8 @@ from protodask.cli.progress.reporter import LogReporter
 from protodask.cli.progress.tallies import BudgetTally, describe_budget_start
 from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code
-from protodask.pipeline.results.budget import describe_index, shown_sizes
-from protodask.pipeline.results.budget_words import spread
+from protodask.pipeline.inspecting.budget import describe_index, shown_sizes
+from protodask.pipeline.steps.budget import spread
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted
 from protodask.pipeline.work import budget as budget_module
 from protodask.pipeline.work.budget import middle_size

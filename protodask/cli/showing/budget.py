@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from protodask.pipeline.results.budget_words import guarantee_text, names_of, told_answers
+from protodask.pipeline.steps.budget import guarantee_text, names_of, told_answers
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, recorded_pairs, run_pairs, shorten, value_text
 

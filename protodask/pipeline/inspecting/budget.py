@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
+from protodask.budget import BudgetIndex, Choice
 from protodask.budget.column_folder import load_column_budget
 from protodask.budget.column_index import EXPANSIONS
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion
 from protodask.budget.folder import MODELS
+from protodask.budget.noise import CONFIDENCE
 from protodask.budget.recorded import read_record
 from protodask.data.places.bounded import file_status
 from protodask.data.places.storage import storage_errors
-from protodask.pipeline.results.budget import describe_index
 from protodask.places import mask
 
 
@@ -56,3 +62,54 @@ def describe_budget_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
         "models": sum(not name.startswith(".") for name in names),
         "last_recorded": recorded,
     }
+
+
+def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """An index by the names of its features, and what it answers at a few sizes."""
+    curves = index.curves
+    return {
+        "features": [
+            {"name": name, "columns": list(own), "cost": cost}
+            for name, own, cost in zip(index.feature_names, columns, curves.coefficients.tolist(), strict=True)
+        ],
+        "sizes": [curves.low, curves.high],
+        "alpha": index.alpha,
+        "monotone_error": index.monotone_error,
+        "guarantee": index.guarantee,
+        "observed_error": index.observed_error,
+        "guaranteed": index.guaranteed,
+        "margin": index.margin,
+        "confidence": CONFIDENCE,
+        "sets": 2**curves.n_features,
+        "expanded": index.expanded,
+        "failures": [{"features": list(index.named(one.features)), "failure": one.failure} for one in index.failures],
+        "candidates": len(index.sets),
+        "entries": index.n_entries,
+        "answers": [
+            {"size": size, "choices": [describe_choice(index, choice) for choice in index.skyline(size)]}
+            for size in shown_sizes(curves)
+        ],
+    }
+
+
+def describe_choice(index: BudgetIndex, choice: Choice) -> dict[str, Any]:
+    """A choice by the names of its features."""
+    return {"cost": choice.cost, "accuracy": choice.accuracy, "features": list(index.named(choice.features))}
+
+
+def shown_sizes(curves: CostCurves) -> list[float]:
+    """A few sizes to show answers at: one where no cost depends on it, else the ends of the range and one between."""
+    low, high = curves.low, curves.high
+    if not curves.coefficients[:, 1:].any() or low == high:
+        return [low]
+    if np.isinf(high):
+        first = max(low, 1.0)
+        return [first, 10 * first, 100 * first]
+    # In ratio where the range is wide, as costs that are powers of the size are.
+    middle = (low * high) ** 0.5 if low > 0 else (low + high) / 2
+    return [low, middle, high]
+
+
+def failures_by_reason(failures: Sequence[Expansion]) -> dict[str, int]:
+    """How many sets failed for each reason, the commonest first."""
+    return dict(Counter(one.failure or "" for one in failures).most_common())

@@ -21,12 +21,12 @@ from protodask.pipeline.each_file.ledger import SCORED_FILES, describe_ledger, r
 from protodask.pipeline.file.definition import read_beforehand
 from protodask.pipeline.inspecting.budget import describe_budget, describe_budget_run
 from protodask.pipeline.inspecting.robust import (
+    describe_robust_model,
     describe_robust_predictions,
     describe_robust_run,
     describe_terms,
 )
 from protodask.pipeline.inspecting.searches import describe_search_run
-from protodask.pipeline.results.robust import describe_robust_model
 from protodask.pipeline.state.records import State
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet

@@ -1,20 +1,24 @@
-"""What robust predictions, terms and run directories of robust fits are, as plain values."""
+"""What robust models, predictions, terms and run directories of robust fits are, as plain values."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from protodask.data.places.bounded import file_status
-from protodask.data.places.records import recognize, unseal
+from protodask.data.places.records import describe_columns, recognize, unseal
 from protodask.data.places.storage import storage_errors
 from protodask.places import mask
 from protodask.prototypes.runs import RunDirectory, read_history, read_log
 from protodask.robust.bundle_run import STAGE
 from protodask.robust.kept_terms import RECORD as TERMS_RECORD
+from protodask.robust.model import RobustModel
+from protodask.robust.persistence import robust_fingerprint
 from protodask.robust.prediction import RECORD
 
 PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)
@@ -68,3 +72,65 @@ def describe_robust_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "planes": read_history(path, record) or [],
     }
+
+
+def known_exactly(model: RobustModel) -> int:
+    """How many features are a column of their own name, without bounds."""
+    return len(set(model.features) & set(model.feature_names))
+
+
+def describe_robust_model(model: RobustModel, path: str) -> dict[str, Any]:
+    """What a robust model consists of; the weights of each plane in the order of their size."""
+    return {
+        "kind": "robust model",
+        "path": mask(path),
+        "fingerprint": robust_fingerprint(model),
+        **describe_training(model),
+        "precision": model.precision,
+        "target": model.target_name,
+        "classes": list(model.classes),
+        "features": list(model.features),
+        "known_exactly": known_exactly(model),
+        "columns": describe_columns(model.columns),
+        "planes": [
+            {**plane, "weights": _largest_first(model.features, model.weights[number])}
+            for number, plane in enumerate(describe_planes(model))
+        ],
+        "provenance": dict(model.provenance),
+    }
+
+
+def describe_training(model: RobustModel) -> dict[str, Any]:
+    """The settings of a model, and how near it is to the best there is."""
+    config = model.config
+    return {
+        "formulation": config.formulation,
+        "eps": config.eps,
+        "cost": config.C,
+        "weighted": config.weighted,
+        "gap": float(model.gap.max()),
+        "gap_asked_for": config.gap,
+        "converged": model.converged,
+    }
+
+
+def describe_planes(model: RobustModel) -> list[dict[str, Any]]:
+    """What each plane tells apart, without its weights."""
+    two = model.n_classes == 2
+    return [
+        {
+            "class": label,
+            "against": model.classes[0] if two else "the rest",
+            "intercept": float(model.intercept[number]),
+            "objective": float(model.objective[number]),
+            "lower_bound": float(model.lower_bound[number]),
+            "gap": float(model.gap[number]),
+            "passes": model.passes[number],
+        }
+        for number, label in enumerate(model.classes[1:] if two else model.classes)
+    ]
+
+
+def _largest_first(features: Sequence[str], weights: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
+    order = np.argsort(-np.abs(weights), kind="stable").tolist()
+    return [{"name": features[place], "weight": float(weights[place])} for place in order]

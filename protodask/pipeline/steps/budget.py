@@ -2,18 +2,140 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, Training
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Piece, Result, Table
+from protodask.pipeline.telling.wording import MOST_LINES, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
+    from protodask.budget.column_index import ColumnBudget
+    from protodask.budget.greedy_index import GreedyIndex
     from protodask.engine import Engine
-    from protodask.pipeline.results.budget import BudgetBuilt
+
+
+MOST_REASONS = 5
+"""Why sets failed; --json has all."""
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetBuilt(Result):
+    """An index of sets of features with their models lies at `path`."""
+
+    path: str
+    budget: ColumnBudget
+    compared: Mapping[str, GreedyIndex]
+    """Other methods by name, where they were asked for."""
+    plot: str | None
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        index = self.budget.index
+        models = sum(model is not None for model in self.budget.models)
+        of = 2**index.curves.n_features
+        failed = f", {len(index.failures):,} of them in vain" if index.failures else ""
+        return (
+            f"The budget {shorten(self.path)} has {count(models, 'model')}: {index.expanded:,} of {of:,} sets of "
+            f"features were expanded{failed}, {count(len(index.sets), 'candidate')} and "
+            f"{count(index.n_entries, 'entry', 'entries')} of the index are left."
+        )
+
+    def told(self) -> Iterator[Piece]:
+        from protodask.pipeline.inspecting.budget import failures_by_reason
+
+        described = self.describe()
+        yield from told_answers(described["answers"])
+        yield ""
+        for name, other in self.compared.items():
+            yield f"{name}: {count(other.expanded, 'set')} expanded, {count(other.n_entries, 'entry', 'entries')}"
+        if self.compared:
+            yield ""
+        yield self.summary()
+        yield f"It has {guarantee_text(described)}."
+        reasons = failures_by_reason(self.budget.index.failures)
+        for reason, times in list(reasons.items())[:MOST_REASONS]:
+            yield f"Failed, {count(times, 'set')}: {reason}"
+        if self.plot is not None:
+            yield f"The plot is {shorten(self.plot)}."
+        yield from self.told_notes()
+
+    def describe(self) -> dict[str, Any]:
+        from protodask.pipeline.inspecting.budget import describe_index
+
+        index = self.budget.index
+        return {
+            "kind": "budget",
+            "path": mask(self.path),
+            **describe_index(index, self.budget.features.columns),
+            "models": sum(model is not None for model in self.budget.models),
+            "methods": [
+                {"name": name, "expanded": other.expanded, "entries": other.n_entries}
+                for name, other in self.compared.items()
+            ],
+            "plot": None if self.plot is None else mask(self.plot),
+            "notes": list(self.notes),
+        }
+
+
+def guarantee_text(described: Mapping[str, Any]) -> str:
+    """What an index promises: as accuracies were estimated and, where their noise is known, in truth."""
+    guarantee, margin, sure = (
+        described["guarantee"],
+        described["margin"],
+        f"with {described['confidence']:.0%} confidence",
+    )
+    finite = 0.0 if guarantee is None or math.isinf(guarantee) else guarantee
+    if guarantee != finite or not described["guaranteed"]:
+        if margin is None:
+            return "no guarantee"
+        return f"no guarantee; {sure} no set that was tried is in truth more than {finite + margin:.4g} more accurate"
+    said = (
+        f"answers at most {guarantee:.4g} less accurate than the best set within the budget"
+        if guarantee
+        else "an answer as accurate as the best set for every size and budget"
+    )
+    return said if margin is None else f"{said}, and {sure} in truth at most {guarantee + margin:.4g} less accurate"
+
+
+def told_answers(answers: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
+    """The choices at a few sizes."""
+    several = len(answers) > 1
+    most = MOST_LINES // max(len(answers), 1)
+    rows = [
+        [
+            *([f"{one['size']:.6g}"] if several else []),
+            f"{choice['cost']:.6g}",
+            f"{choice['accuracy']:.4f}",
+            names_of(choice["features"]),
+        ]
+        for one in answers
+        for choice in spread(one["choices"], most)
+    ]
+    yield Table([*(["size"] if several else []), "budget", "accuracy", "features"], rows, whole=True)
+    left_out = sum(max(0, len(one["choices"]) - most) for one in answers)
+    if left_out:
+        yield f"and {left_out:,} more between them"
+
+
+def spread(choices: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the choices, evenly spread, the first and the last among them."""
+    last = len(choices) - 1
+    if last < most:
+        return list(choices)
+    return [choices[round(place * last / (most - 1))] for place in range(most)]
+
+
+def names_of(features: Sequence[str]) -> str:
+    """Features by name, if there are any."""
+    return ", ".join(features) or "(none)"
+
 
 EXPLORING = "The sets of features"
 

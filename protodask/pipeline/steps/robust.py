@@ -2,20 +2,166 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from protodask.errors import some
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
 from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training
 from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results.robust import RobustEvaluated, RobustFitted, RobustPredicted
+    from protodask.robust.bundle import Pass
+    from protodask.robust.measures import CertifiedSums
+    from protodask.robust.model import RobustModel
+
+
+@dataclass(frozen=True)
+class RobustFitted(Result):
+    """A robust model lies at `path`."""
+
+    path: str
+    model: RobustModel
+    history: tuple[tuple[Pass, ...], ...]
+    """The passes of each plane."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the model may not be what was wanted."""
+        return tuple(_notes(self.model))
+
+    def summary(self) -> str:
+        model = self.model
+        passes = count(sum(model.passes), "pass", "passes")
+        return (
+            f"The robust model {shorten(self.path)} has {count(len(model.weights), 'plane')} in "
+            f"{count(model.n_features, 'feature')}, by {model.config.formulation} with eps {model.config.eps:g}; after "
+            f"{passes}, no other has an objective smaller by more than {100 * float(model.gap.max()):.2g} per cent."
+        )
+
+    def describe(self) -> dict[str, Any]:
+        from protodask.pipeline.inspecting.robust import describe_planes, describe_training
+
+        return {
+            "kind": "robust fit",
+            "path": mask(self.path),
+            **describe_training(self.model),
+            "features": self.model.n_features,
+            "planes": [
+                {**plane, "history": [done.best for done in passes]}
+                for plane, passes in zip(describe_planes(self.model), self.history, strict=True)
+            ],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class RobustPredicted(Result):
+    """Robust predictions for `rows` rows lie at `path`."""
+
+    kind = "robust predictions"
+
+    path: str
+    rows: int
+    formulation: str
+    """Whose brackets certify them."""
+
+    def summary(self) -> str:
+        return f"The robust predictions {shorten(self.path)} have {self.rows:,} rows, certified by {self.formulation}."
+
+
+@dataclass(frozen=True)
+class RobustEvaluated(Measured):
+    """The measures of a robust model on some rows."""
+
+    sums: CertifiedSums
+    formulation: str
+    eps: float
+    """At which the certified fraction is."""
+
+    def summary(self) -> str:
+        sums = self.sums
+        return (
+            f"The robust model is right on {1 - sums.nominal_error:.1%} of the {sums.count:,} rows of "
+            f"{mask(self.data)}, by the middles of what is known of them. {sums.certified_fraction:.1%} are right and "
+            f"certified: whatever else is true of them, wrong with a probability of at most {self.eps:g}."
+        )
+
+    def told(self) -> Iterator[Piece]:
+        sums = self.sums
+        yield self.summary()
+        yield ""
+        yield Pairs(
+            [
+                ("nominal error", f"{sums.nominal_error:.6f}"),
+                ("expected certified error", f"{sums.expected_certified_error:.6f}"),
+                ("certified fraction", f"{sums.certified_fraction:.6f} at eps {self.eps:g}"),
+                ("certified from", what_is_known(self.formulation)),
+                ("certified by", ", ".join(self._by())),
+            ]
+        )
+        yield from self.told_place("The measures are", self.path)
+
+    def _by(self) -> Iterator[str]:
+        from protodask.robust.certified import BOUNDS
+
+        total = sum(self.sums.by)
+        for bound, weight in zip(BOUNDS, self.sums.by, strict=True):
+            if weight:
+                yield f"{bound} ({weight / total:.0%})"
+
+    def describe(self) -> dict[str, Any]:
+        from protodask.robust.certified import BOUNDS
+
+        return {
+            "kind": "robust scores",
+            "model": mask(self.model),
+            "data": mask(self.data),
+            "rows": self.sums.count,
+            "weight": self.sums.weight,
+            "nominal_error": self.sums.nominal_error,
+            "expected_certified_error": self.sums.expected_certified_error,
+            "certified_fraction": self.sums.certified_fraction,
+            "eps": self.eps,
+            "formulation": self.formulation,
+            "certified_by": dict(zip(BOUNDS[1:], self.sums.by[1:], strict=True)),
+        }
+
+
+def _notes(model: RobustModel) -> Iterator[str]:
+    from protodask.pipeline.inspecting.robust import describe_planes, known_exactly
+
+    if known_exactly(model) == model.n_features and model.config.formulation not in ("SVM", "M"):
+        yield "All features count as known exactly, as no column has bounds; those of x are called x.low and x.high."
+    planes = zip(describe_planes(model), model.weights, strict=True)
+    empty = [plane for plane, weights in planes if not weights.any()] if model.converged else []
+    free = [str(plane["class"]) for plane in empty if plane["passes"] == 0]
+    dear = [str(plane["class"]) for plane in empty if plane["passes"] > 0]
+    if free:
+        yield (
+            f"{_planes(model, free)} no weights, so that nothing is told apart: all rows on one side of it weigh "
+            "nothing. Train with --unweighted, or give weights to rows of every class."
+        )
+    if dear:
+        yield (
+            f"{_planes(model, dear)} no weights, so that nothing is told apart: at eps {model.config.eps:g} any margin "
+            "would cost more. Try a larger --eps or --cost, or a formulation that uses more of what is known."
+        )
+
+
+def _planes(model: RobustModel, classes: Sequence[str]) -> str:
+    if len(model.weights) == 1:
+        return "The plane has"
+    return f"The plane of {classes[0]} has" if len(classes) == 1 else f"The planes of {some(classes)} have"
+
 
 Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]
 """Those of `protodask.robust`, which takes long to import."""
@@ -38,7 +184,7 @@ def what_is_known(formulation: str) -> str:
     return f"{formulation}: {KNOWS[formulation.removesuffix('-I')]}"
 
 
-RobustModel = Annotated[Read, Argument("What `protodask robust fit` wrote.", "MODEL")]
+RobustPlanes = Annotated[Read, Argument("What `protodask robust fit` wrote.", "MODEL")]
 Certifying = Annotated[
     Formulation | None,
     Option(
@@ -122,7 +268,7 @@ class RobustPredictStep(GivenRows, Step):
     panel = Panel.COMPANIONS
     words = ("robust", "predict")
 
-    model: RobustModel
+    model: RobustPlanes
     data: Rows
     out: Predictions
     formulation: Certifying = None
@@ -149,7 +295,7 @@ class RobustEvaluateStep(KnownRows, Step):
     words = ("robust", "evaluate")
     writes_files = True
 
-    model: RobustModel
+    model: RobustPlanes
     data: Rows
     formulation: Certifying = None
     eps: Annotated[

@@ -1,1 +1,0 @@
-"""What the steps leave behind, as plain values and in words."""
