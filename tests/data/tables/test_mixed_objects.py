@@ -34,7 +34,7 @@ NUMBERS: list[Any] = [
     Decimal("1.25"),
     Fraction(1, 4),
 ]
-MISSING: list[Any] = [None, float("nan"), pd.NA, pd.NaT, np.float64("nan"), Decimal("NaN"), np.datetime64("NaT")]
+MISSING: list[Any] = [None, float("nan"), pd.NA, pd.NaT, np.float64("nan"), Decimal("NaN"), np.datetime64("NaT", "ns")]
 OTHERS: list[Any] = [
     "red",
     "3",
