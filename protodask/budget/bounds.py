@@ -16,6 +16,9 @@ from protodask.budget.polynomials import Floats
 ROUNDING = 1e-12
 """Differences of accuracies that should be equal are off by less than this: 0.91 - 0.9 is more than 0.01."""
 
+MOST_COMPARED = 500
+"""Features up to which all `4^m` pairs of sets have a probability each that is a float."""
+
 
 def agrees(observed_error: float, monotone_error: float) -> bool:
     """Whether the accuracies seen agree with the error of monotonicity that was assumed."""
@@ -146,25 +149,26 @@ def margins(
     expansions: Sequence[Expansion], chosen: Sequence[FeatureSet], n_features: int, guarantee: float, error: float
 ) -> Floats | None:
     """`M_c` of each chosen set (see `noise`), all of them expanded, (C,); None where the noise of some accuracy is not
-    known.
+    known, or sets are too many to be compared. No accuracy is more than 1 better than another, whatever its noise.
     """
     known = {one.features: one for one in expansions if one.accuracy is not None}
     noises = [one.noise for one in known.values() if one.noise is not None]
-    if len(noises) < len(known) or len({len(noise.parts) for noise in noises}) != 1:
+    comparable = len(noises) == len(known) and len({len(noise.parts) for noise in noises}) == 1
+    if not comparable or n_features > MOST_COMPARED:
         return None
     if math.isinf(guarantee):
         guarantee = error = 0.0
     accuracy = np.array([one.accuracy for one in known.values()])
     parts = np.array([noise.parts for noise in noises])
-    n_parts, n_rows = parts.shape[1], min(noise.rows for noise in noises)
+    freedom, n_rows = min(noise.freedom for noise in noises), min(noise.rows for noise in noises)
     seldom = (1 - CONFIDENCE) / 4.0**n_features
-    quantile, unseen = -float(stdtrit(n_parts - 1, seldom)), -math.log(seldom) / n_rows
+    quantile, unseen = -float(stdtrit(freedom, seldom)), -math.log(seldom) / n_rows
     place = {features: number for number, features in enumerate(known)}
     found = []
     for number in map(place.__getitem__, chosen):
         ahead = accuracy - accuracy[number] - guarantee
-        rivals = ahead <= 0
-        variance = np.square(parts[rivals] - parts[number]).sum(axis=1) * n_parts / (n_parts - 1)
+        rivals = ahead <= ROUNDING
+        variance = np.square(parts[rivals] - parts[number]).sum(axis=1) * (1 + 1 / freedom)
         bounds = quantile * np.sqrt(variance) + unseen + np.minimum(ahead[rivals] + error, 0.0)
-        found.append(max(0.0, float(bounds.max())))
+        found.append(min(max(0.0, float(bounds.max())), 1.0))
     return np.array(found)

@@ -107,7 +107,7 @@ def column_expander(
     folded = folded_source(rows.source, assignment)
     try:
         parts = fold_parts(engine, folded, rows, assignment.n_folds, config, data.has_group, crew.company, crew.most)
-        yield CrossValidation(engine, tuple(parts), features, config, crew).expand
+        yield CrossValidation(engine, tuple(parts), features, config, crew, data.has_group).expand
     finally:
         engine.forget(folded)
 
@@ -133,6 +133,8 @@ class CrossValidation:
     features: FeatureColumns
     config: FitConfig
     crew: Crew
+    grouped: bool = False
+    """Whether rows belong to groups."""
 
     def expand(self, sets: Sequence[FeatureSet], listen: Callable[[Expansion], None]) -> None:
         """Fit all sets with each fold held out; `listen` gets a set when its last fold is done."""
@@ -146,7 +148,7 @@ class CrossValidation:
             own.append(result)
             if len(own) == len(self.parts):
                 try:
-                    listen(_expansion(sets[result.number], own))
+                    listen(_expansion(sets[result.number], own, self.grouped))
                 except Exception as error:
                     of_listener.append(error)
                     raise
@@ -209,7 +211,7 @@ class CrossValidation:
         return sums
 
 
-def _expansion(features: FeatureSet, folds: Sequence[_FoldDone]) -> Expansion:
+def _expansion(features: FeatureSet, folds: Sequence[_FoldDone], grouped: bool) -> Expansion:
     ordered = sorted(folds, key=lambda one: one.fold)  # they end in any order, and sums have one
     seconds = math.fsum(one.seconds for one in ordered)
     for one in ordered:
@@ -218,7 +220,8 @@ def _expansion(features: FeatureSet, folds: Sequence[_FoldDone]) -> Expansion:
     sums = [one.sums for one in ordered if one.sums is not None]
     right, weight = math.fsum(one.right for one in sums), math.fsum(one.weight for one in sums)
     together = reduce(merge_right, sums)
-    return Expansion(features, right / weight, None, seconds, Noise.of(together.parts, together.squares))
+    noise = Noise.of(together.parts, together.squares, grouped)
+    return Expansion(features, right / weight, None, seconds, noise)
 
 
 def is_own(error: BaseException) -> bool:

@@ -93,8 +93,8 @@ class BudgetIndex:
 
         With probability `CONFIDENCE`, at every size and budget no set is in truth more than `guarantee + margin` more
         accurate than the choice; where `guarantee` is infinite, no set that was expanded is more than `margin` so. None
-        where that is unknown: accuracies came as mere numbers, or diminishing returns were assumed, whose bounds add up
-        many estimates. `protodask.budget.noise` has the formula and its proof.
+        where that is unknown: accuracies came as mere numbers, there are more than 500 features, or diminishing returns
+        were assumed, whose bounds add up many estimates. `protodask.budget.noise` has the formula and its proof.
         """
         return None if self.margins is None else float(self.margins.max())
 

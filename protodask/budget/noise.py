@@ -13,10 +13,11 @@ are right about the same rows. Its variance is estimated by `V_tc = G / (G - 1) 
 
 but for a probability `p` each: `q` is what Student's t of `G - 1` degrees of freedom exceeds with probability `p`. The
 last term is for what happens so seldom that none of the `n` rows shows it: a kind of row of which `t` is right and `c`
-is wrong has a share of `log(1 / p) / n` or more, and none among n rows, with a probability of `p` at most. Which sets
-are compared depends on the same rows, so all `4^m` pairs of sets count: with `p = delta / 4^m` it holds of all of them
-at once with probability `1 - delta`. It is as good as the normal approximation, and where the fits of the folds hardly
-depend on single rows, so that errors of different rows are independent.
+is wrong has a share of `log(1 / p) / n` or more, and none among n rows, with a probability of `p` at most. Where rows
+belong together, `n` is the number of groups, and where `n` is less than `G` it stands for `G`. Which sets are compared
+depends on the same rows, so all `4^m` pairs of sets count: with `p = delta / 4^m` it holds of all of them at once with
+probability `1 - delta`. It is as good as the normal approximation, and where the fits of the folds hardly depend on
+single rows, so that errors of different rows are independent.
 
 *What is promised of a choice `c`.* Let true accuracy be monotone within `e`, and `s` be a set within the budget that
 was not expanded. Some expanded `t` contains it and some expanded `r` costs no more, with `A_t + e - A_r <= guarantee`;
@@ -54,22 +55,33 @@ class Noise:
     """What an estimated accuracy owes to each part of the rows."""
 
     rows: float
-    """How many rows of equal weight say as much: `n = (sum w)^2 / sum w^2`."""
+    """How many independent rows, or groups, of equal weight say as much: `n = (sum w)^2 / sum w^2`."""
     parts: tuple[float, ...]
     """`d_sg`, (G,)."""
 
     @staticmethod
-    def of(by_part: Floats, squares: float) -> Noise:
-        """From the weights of right rows and of all rows by part (2, G), and the squares of rows' weights summed."""
+    def of(by_part: Floats, squares: float, grouped: bool = False) -> Noise:
+        """From the weights of right rows and of all rows by part (2, G), and the squares of rows' weights summed.
+
+        Those of `grouped` rows are told from how unevenly parts share the weight: where whole groups of weight `w` are
+        dealt out, `sum_g (W_g - W / G)^2` is `(1 - 1 / G) sum w^2` on average.
+        """
         right, weight = by_part
         total = float(weight.sum())
+        if grouped:
+            squares = max(squares, float(weight.var(ddof=1)) * len(weight))
         parts = (right - right.sum() / total * weight) / total
         return Noise(total**2 / squares, tuple(parts.tolist()))
 
     @property
+    def freedom(self) -> float:
+        """Degrees of freedom, 1 or more: rows, or groups, may be fewer than parts."""
+        return max(1.0, min(len(self.parts), self.rows) - 1)
+
+    @property
     def standard_error(self) -> float:
         """Of the accuracy."""
-        return math.sqrt(len(self.parts) / (len(self.parts) - 1) * math.fsum(part**2 for part in self.parts))
+        return math.sqrt((1 + 1 / self.freedom) * math.fsum(part**2 for part in self.parts))
 
 
 @dataclass(frozen=True)
@@ -92,12 +104,12 @@ class Estimate:
         n_rows = is_right.size
         weights = np.ones(n_rows) if weight is None else np.asarray(weight, dtype=np.float64)
         keys = np.arange(n_rows) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-        if is_right.dtype != np.bool_ or is_right.ndim != 1 or weights.shape != is_right.shape != ():
+        if is_right.dtype != np.bool_ or is_right.ndim != 1 or not is_right.shape == weights.shape == keys.shape:
             raise InputError(
                 "wrong-shape",
-                f"What was right has the shape {is_right.shape} and the type {is_right.dtype}, and the weights the "
-                f"shape {weights.shape}.",
-                "Give True or False for each row, and one weight for each if there are any.",
+                f"What was right has the shape {is_right.shape} and the type {is_right.dtype}, the weights have the "
+                f"shape {weights.shape}, and the groups {keys.shape}.",
+                "Give True or False for each row, and one weight and one group for each if there are any.",
             )
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
             raise InputError(
@@ -106,7 +118,8 @@ class Estimate:
         parts = dealt(keys, PARTS)
         sums = [np.bincount(parts, weights=values, minlength=PARTS) for values in (weights * is_right, weights)]
         accuracy = float(weights[is_right].sum() / weights.sum())
-        return Estimate(accuracy, Noise.of(np.array(sums, dtype=np.float64), float(weights @ weights)))
+        own = weights if groups is None else np.bincount(keys, weights=weights)
+        return Estimate(accuracy, Noise.of(np.array(sums, dtype=np.float64), float(own @ own)))
 
 
 def describe_noise(noise: Noise) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from protodask.budget import column_accuracy as column_accuracy_module
 from protodask.budget.column_accuracy import CrossValidation, column_expander, is_own, set_name
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, feature_columns, restricted
+from protodask.budget.noise import PARTS
 from protodask.data import Dataset, write_dataset
+from protodask.data.arrays.keyed import dealt
 from protodask.data.format.schema import Column
 from protodask.data.format.summary import summarize
 from protodask.engine import Block, Engine, array_source, thread_engine
@@ -235,6 +237,19 @@ def test_expand__without_weights_counts_rows(kind: str, tmp_path: Path) -> None:
     for accuracy in found.values():
         assert accuracy is not None
         assert accuracy * 240 == pytest.approx(round(accuracy * 240), abs=1e-9)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_expand__knows_the_noise_of_rows_or_of_whole_groups(grouped: bool, tmp_path: Path) -> None:
+    arrays = make_arrays(240, "group" if grouped else "")
+    found: list[Expansion] = []
+    with thread_engine(1) as engine, opened(write(arrays, tmp_path / "data"), engine) as expand:
+        expand(SETS[:3], found.append)
+    places = set(dealt(arrays["group"] if grouped else np.arange(240), PARTS).tolist())
+    for one in found:
+        assert one.noise is not None
+        assert one.noise.rows == pytest.approx(60 if grouped else 240, rel=0.25 if grouped else 1e-12)
+        assert set(np.flatnonzero(one.noise.parts).tolist()) <= places
 
 
 def test_restricted__keeps_what_is_known_of_the_columns_to_the_last_bit(rows: Arrays, data: Dataset) -> None:

@@ -21,6 +21,7 @@ from protodask.budget.bounds import margins
 from protodask.budget.expansions import Expansion, FeatureSet, describe_expansion, parse_expansion
 from protodask.budget.matrix_models import MatrixModels
 from protodask.budget.noise import PARTS, Noise
+from protodask.data.arrays.keyed import dealt
 from protodask.engine import thread_engine
 
 Flags = NDArray[np.bool_]
@@ -63,6 +64,28 @@ def test_estimate__rows_of_a_group_count_as_one() -> None:
     alone, together = Estimate.of_rows(right), Estimate.of_rows(np.repeat(right, 5), groups=groups)
     assert together.noise.standard_error == pytest.approx(alone.noise.standard_error, rel=1e-12)
     assert Estimate.of_rows(np.repeat(right, 5)).noise.standard_error < 0.6 * alone.noise.standard_error
+    assert together.noise.rows == pytest.approx(alone.noise.rows, rel=1e-12)
+
+
+@pytest.mark.parametrize("n_groups", [6, 100, 5000])
+def test_noise__of_parts_alone_tells_how_many_groups_there_are(n_groups: int) -> None:
+    weight = np.bincount(dealt(np.arange(n_groups), PARTS), minlength=PARTS) * 20.0
+    found = Noise.of(np.stack([weight / 2, weight]), squares=20.0 * n_groups, grouped=True)
+    # Of 256 parts, the standard deviation of a variance is a tenth.
+    assert found.rows == pytest.approx(n_groups, rel=0.25)
+    alone = 20.0 * n_groups * np.eye(PARTS)[3]
+    single = Noise.of(np.stack([alone / 2, alone]), squares=20.0 * n_groups, grouped=True)
+    assert single.rows == pytest.approx(1.0)
+    assert single.freedom == 1.0
+
+
+def test_margins__of_few_groups_are_those_of_so_few_numbers() -> None:
+    rng = np.random.default_rng(7)
+    groups = np.repeat(np.arange(8), 500)
+    first, second = (rng.random(4000) < np.repeat(rng.uniform(0.7, 0.9, 8), 500) for _ in range(2))
+    differences = (first.astype(float) - second).reshape(8, 500).mean(axis=1)
+    expected = student.isf(0.05, 7) * differences.std(ddof=1) / math.sqrt(8) + math.log(20) / 8
+    assert margin_of_pair(first, second, groups=groups) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +102,11 @@ def test_estimate__rows_of_a_group_count_as_one() -> None:
 def test_estimate__refuses_what_makes_no_sense(right: Any, weight: Any, code: Any) -> None:
     with refused(code):
         Estimate.of_rows(right, weight)
+
+
+def test_estimate__refuses_groups_of_other_rows() -> None:
+    with refused("wrong-shape", "(3,)", "one group for each"):
+        Estimate.of_rows([True, False], groups=[1, 2, 3])
 
 
 def test_margins__are_those_of_paired_rows() -> None:
@@ -134,6 +162,19 @@ def test_margins__by_their_definition() -> None:
                 error_of_pair = quantile * math.sqrt(squares * 256 / 255) + math.log(64 / 0.05) / 300
                 best = max(best, error_of_pair + min(0.0, ahead + assumed - promised))
             assert result == pytest.approx(best, rel=1e-9)
+
+
+def test_margins__mind_a_rival_that_is_ahead_by_the_guarantee_but_for_rounding() -> None:
+    sets = [frozenset({0}), frozenset({1})]
+    estimates = [Estimate.of_rows(np.arange(100) < n_right) for n_right in (90, 91)]
+    expansions = [Expansion(one, found.accuracy, noise=found.noise) for one, found in zip(sets, estimates, strict=True)]
+    exact, above = (margins(expansions, sets[:1], 2, guarantee, 0.0) for guarantee in (0.01, 0.01 + 1e-9))
+    assert estimates[1].accuracy - estimates[0].accuracy > 0.01
+    assert exact == pytest.approx(above, abs=1e-8)
+
+
+def test_margins__are_no_more_than_accuracies_differ_at_most() -> None:
+    assert margin_of_pair(np.array([True, False]), np.array([False, True])) == 1.0
 
 
 class World:
@@ -232,6 +273,15 @@ def test_margin__is_unknown_where_accuracies_are_mere_numbers_or_returns_diminis
     assert build_index(world.costs, some, sizes=(0, 50), monotone_error=0.1).margin is None
     settings: dict[str, Any] = {"sizes": (0, 50), "monotone_error": 0.2, "diminishing_returns": True}
     assert build_index(world.costs, world.accuracy, **settings).margin is None
+
+
+def test_margin__of_more_features_than_sets_can_be_compared_of_is_unknown() -> None:
+    def accuracy(features: FeatureSet) -> Estimate:
+        return Estimate.of_rows(np.arange(100) < 80 + min(len(features), 3))
+
+    found = {n: build_index(np.ones((n, 1)), accuracy, search="greedy", most_fits=20).margin for n in (40, 600)}
+    assert found[40] is not None
+    assert found[600] is None
 
 
 def test_margin__is_kept_in_the_file_of_the_index_and_in_a_record(tmp_path: Path) -> None:
