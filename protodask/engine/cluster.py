@@ -160,11 +160,11 @@ class ClusterScheduler:
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """A task for each item, which begins when a thread is free."""
-        if function not in self._functions:
-            self._functions[function] = self._send(
-                f"protodask-function-{uuid.uuid4().hex}", _Packed(pickle.dumps(function))
-            )
-        shared = TaskRef(self._functions[function].key)
+        sent = self._functions.get(function)
+        if sent is None or sent.status not in ("pending", "finished"):
+            sent = self._send(f"protodask-function-{uuid.uuid4().hex}", _Packed(pickle.dumps(function)))
+            self._functions[function] = sent
+        shared = TaskRef(sent.key)
 
         def build(tasks: Sequence[int], token: str, placed: Sequence[Sequence[str]]) -> dict[str, Any]:
             keys = [task_key(token, task) for task in tasks]

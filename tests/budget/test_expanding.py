@@ -283,6 +283,15 @@ def test_expander__sends_what_accuracy_refers_to_once_for_all_rounds(cluster: En
     assert len(scheduler._functions) == held - 1, "it goes from the workers when nobody can ask for more"
 
 
+def test_expander__sends_again_what_the_cluster_has_lost(cluster: Engine) -> None:
+    scheduler: Any = cluster.scheduler
+    expand = expander(lambda features: 0.5, cluster)
+    assert len(expand_all(expand, SETS[:1])) == 1
+    for sent in scheduler._functions.values():
+        sent.cancel(force=True)  # as where its workers died one after the other, or a client restarted them
+    assert [one.accuracy for one in expand_all(expand, SETS[1:4])] == [0.5] * 3
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_expander__goes_on_without_a_set_that_kills_its_workers(
