@@ -95,7 +95,8 @@ def guarantee_text(described: Mapping[str, Any]) -> str:
     if guarantee != finite or not described["guaranteed"]:
         if margin is None:
             return "no guarantee"
-        return f"no guarantee; {sure} no set that was tried is in truth more than {finite + margin:.4g} more accurate"
+        more = f"{finite + margin:.4g} more accurate"
+        return f"no guarantee; {sure} no set within the budget that was tried is in truth more than {more}"
     said = (
         f"answers at most {guarantee:.4g} less accurate than the best set within the budget"
         if guarantee
