@@ -6,11 +6,16 @@ Neither data nor measurements are looked at. `D` features, `N` samples.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 
 from protodask.engine import Engine, Layout
 from protodask.engine.costs import Memory, Part, holding_parts, partials_alive
 from protodask.engine.memory import INTERPRETER_BYTES
+from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 from protodask.robust.bundle import near_samples
 from protodask.robust.bundle_run import answer_length
@@ -29,11 +34,48 @@ ENTRY_BYTES = 64
 
 DOUBLE = 8
 MIB = 2**20
+LARGEST_MEMORY = 2**60
+
+Room = tuple[Memory, Memory, int]
+"""What a process holds while one plane is trained, what of that each further plane adds, and what it may hold."""
 
 
 def planes_at_once(form: TermsForm, n_planes: int, layout: Layout, engine: Engine) -> int:
     """How many planes are trained side by side: all, or as many as memory allows. Where not even one fits, an error."""
-    processes, n_features = engine.scheduler.processes(), form.n_features
+    processes = engine.scheduler.processes()
+    most = n_planes
+    for number, (needed, each, limit) in enumerate(_rooms(form, layout, processes)):
+        if needed.total > limit:
+            if number:
+                more = f"Give this process, which drives the workers, {-(-needed.total // MIB):,} MiB of memory"
+            else:
+                enough = _enough(form, layout, processes)
+                more = f"Raise the memory limit (--memory-limit {enough}MiB), take fewer threads (--threads)"
+            largest = sorted(needed.parts, key=lambda part: -part.bytes)[:3]
+            shares = ", ".join(f"{part.bytes // MIB:,} MiB for {part.name}" for part in largest)
+            raise InputError(
+                "over-memory",
+                f"Training a plane takes up to {-(-needed.total // MIB):,} MiB in a process, and {limit // MIB:,} MiB "
+                f"are left to it ({shares}).",
+                f"{more}, or drop features.",
+            )
+        most = min(most, 1 + (limit - needed.total) // each.total)
+    return most
+
+
+def _enough(form: TermsForm, layout: Layout, processes: Processes) -> int:
+    """The limit, in MiB, with which processes that run tasks can train a plane: with it grow the blocks they keep."""
+
+    def fits(size: int) -> bool:
+        needed, _, limit = next(_rooms(form, layout, replace(processes, memory_bytes=size * MIB)))
+        return needed.total <= limit
+
+    return bisect_left(range(LARGEST_MEMORY // MIB), True, lo=processes.memory_bytes // MIB, key=fits)
+
+
+def _rooms(form: TermsForm, layout: Layout, processes: Processes) -> Iterator[Room]:
+    """Of the processes that run tasks, and of the driver where that is another one."""
+    n_features = form.n_features
     block_rows = min(layout.block_rows, layout.n_rows)
     widest = max(np.dtype(spec.dtype).itemsize * (spec.width or 1) for spec in form.specs)
     tile = TILE_ARRAYS * min(tile_rows(n_features), block_rows) * n_features * DOUBLE
@@ -46,23 +88,11 @@ def planes_at_once(form: TermsForm, n_planes: int, layout: Layout, engine: Engin
         Part("rows at work", tile * processes.threads),
     )
     if processes.kind == "threads":
-        return _room(there, (program, answers), processes.usable_bytes, n_planes)
-    in_driver = _room(
-        (Part("Python and its libraries", INTERPRETER_BYTES),), (program, answers), processes.driver_bytes, n_planes
-    )
-    return min(in_driver, _room(there, (answers,), processes.usable_bytes, n_planes))
+        yield _room(there, (program, answers), processes.usable_bytes)
+        return
+    yield _room(there, (answers,), processes.usable_bytes)
+    yield _room((Part("Python and its libraries", INTERPRETER_BYTES),), (program, answers), processes.driver_bytes)
 
 
-def _room(fixed: tuple[Part, ...], each: tuple[Part, ...], limit: int, n_planes: int) -> int:
-    """How many times what `each` plane holds fits beside what is `fixed`."""
-    needed = Memory((*fixed, *each))
-    if needed.total > limit:
-        largest = sorted(needed.parts, key=lambda part: -part.bytes)[:3]
-        shares = ", ".join(f"{part.bytes // MIB:,} MiB for {part.name}" for part in largest)
-        raise InputError(
-            "over-memory",
-            f"Training a plane needs up to {-(-needed.total // MIB):,} MiB in a process, and {limit // MIB:,} MiB are "
-            f"left to it ({shares}).",
-            "Raise the memory limit (--memory-limit), take fewer threads (--threads), or drop features.",
-        )
-    return min(n_planes, 1 + (limit - needed.total) // Memory(each).total)
+def _room(fixed: tuple[Part, ...], each: tuple[Part, ...], limit: int) -> Room:
+    return Memory((*fixed, *each)), Memory(each), limit

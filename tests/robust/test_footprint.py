@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from support.robust_problems import drawn_problem, samples_of
 
 from protodask.engine import Layout, thread_engine
 from protodask.engine.groups import partials_held
+from protodask.engine.scheduling import Processes
+from protodask.engine.threads import ThreadScheduler
+from protodask.errors import InputError
 from protodask.robust import RobustClassifier, UncertainRows
 from protodask.robust.bundle import LADDER, near_samples
 from protodask.robust.bundle_run import answer_length
@@ -42,6 +46,30 @@ def test_plane__that_does_not_fit_is_refused() -> None:
     # What it advises.
     assert min(at_once(300, 1536 * MIB), at_once(300, 1024 * MIB, threads=1)) >= 1
     assert at_once(100, 1024 * MIB) >= 1
+
+
+@pytest.mark.parametrize(("n_features", "threads"), [(300, 2), (300, 8), (5000, 1)])
+def test_plane__fits_with_the_limit_that_is_advised_and_with_no_less(n_features: int, threads: int) -> None:
+    with pytest.raises(InputError) as caught:
+        at_once(n_features, 900 * MIB, threads=threads)
+    found = re.search(r"--memory-limit (\d+)MiB", str(caught.value))
+    assert found is not None
+    assert at_once(n_features, int(found[1]) * MIB, threads=threads) >= 1
+    with refused("over-memory"):
+        at_once(n_features, (int(found[1]) - 1) * MIB, threads=threads)
+
+
+def test_plane__that_workers_have_room_for_and_their_driver_has_not_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def workers(driver: int) -> Processes:
+        return Processes("workers", 4, 2, 2048 * MIB, driver * MIB)
+
+    monkeypatch.setattr(ThreadScheduler, "processes", lambda _: workers(4096))
+    assert at_once(300, 0) >= 1
+    monkeypatch.setattr(ThreadScheduler, "processes", lambda _: workers(400))
+    with refused("over-memory", "400 MiB", "this process, which drives the workers"):
+        at_once(300, 0)
 
 
 def test_fit__that_does_not_fit_is_refused_before_it_begins(tmp_path: Path) -> None:
