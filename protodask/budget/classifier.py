@@ -219,7 +219,8 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             curves = CostCurves.of(measured.costs)
         ends = np.cumsum(extracted.widths)
         spans = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, extracted.widths, strict=True))
-        belonging = None if groups is None else np.asarray(groups)
+        # As numbers: texts are sorted once, not for each set of features.
+        belonging = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         box = MatrixModels(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds, belonging)
         with open_engine(self.engine) as engine:
             with recorded(expander(box.accuracy, engine), record, {"rows": _key(box)}) as expand:

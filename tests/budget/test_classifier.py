@@ -558,11 +558,14 @@ def test_fit__groups_are_not_split(world: World) -> None:
             seen.append((self.trained, frozenset(X[:, 0].tolist())))
             return super().predict(X)
 
-    BudgetedClassifier(Spy(), clock=world.clock, monotone_error=1.0, size=size_of, folds=3, cost_degree=1).fit(
-        items, labels, {"group": lambda item: float(group[items.index(item)])}, groups=group
+    options: dict[str, Any] = {"monotone_error": 1.0, "size": size_of, "folds": 3, "cost_degree": 1}
+    found: Any = BudgetedClassifier(Spy(), clock=world.clock, **options).fit(
+        items, labels, {"group": lambda item: float(group[items.index(item)])}, groups=[f"of {one}" for one in group]
     )
     assert seen
     assert not any(train & test for train, test in seen)
+    # Of what 15 groups do not show, however alike their items are.
+    assert found.index_.margin >= 0.999 * math.log(4 / 0.05) / 15
 
 
 def test_fit__goes_on_from_a_record(world: World, tmp_path: Any) -> None:
