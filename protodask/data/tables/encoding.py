@@ -172,13 +172,17 @@ def _is_missing(value: object) -> bool:
     return type(value).__module__.startswith("pandas.") and str(value) in ("<NA>", "NaT")
 
 
-def settle_labels(labels: Iterable[Label], untyped: bool) -> tuple[Label, ...]:
+LabelKey = tuple[type, Label]
+"""A label among others, where True is no 1."""
+
+
+def settle_labels(labels: Iterable[LabelKey], untyped: bool) -> tuple[Label, ...]:
     """Distinct labels in their order: all of one type.
 
     `untyped` says that text may stand for numbers or truth values, as it does in CSV files: text that is all whole
     numbers becomes integers, text that is all true or false becomes booleans.
     """
-    found = list(labels)
+    found = [label for _, label in labels]
     typed = [label for label in found if not isinstance(label, str)]
     text = [label for label in found if isinstance(label, str)]
     if text and (untyped or typed):
@@ -218,12 +222,15 @@ def _parse_integer(text: str) -> int | None:
     return int(whole[1]) if whole else None
 
 
-def distinct_labels(values: Values, name: str) -> set[Label]:
+def distinct_labels(values: Values, name: str) -> frozenset[LabelKey]:
     """The labels that occur in a column of this name; missing values are not among them."""
     found: Iterable[Any]
     if values.dtype.kind == "O":
+        items = values.tolist()
         try:
-            found = set(values.tolist())
+            found = set(items)
+            if 0 in found or 1 in found:  # as members they are False and True
+                found = [item for _, item in {(type(item), item) for item in items}]
         except TypeError as error:
             raise InputError(
                 "wrong-type",
@@ -232,7 +239,7 @@ def distinct_labels(values: Values, name: str) -> set[Label]:
             ) from error
     else:
         found = np.unique(values).tolist() if values.dtype.kind in "biufUT" else np.unique(values)
-    return {label for label in map(label_of, found) if label is not None}
+    return frozenset((type(label), label) for label in map(label_of, found) if label is not None)
 
 
 def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:

@@ -21,6 +21,7 @@ from protodask.data.tables.encoding import (
     UNSEEN,
     BadRows,
     KeptTable,
+    LabelKey,
     Missing,
     Problem,
     Table,
@@ -59,7 +60,7 @@ class Scanned:
 
     rows: tuple[int, ...]
     """Rows of each partition."""
-    labels: Mapping[str, frozenset[Label]]
+    labels: Mapping[str, frozenset[LabelKey]]
     """Labels that occur in the columns asked about."""
     crowded: frozenset[str]
     """Columns with more labels than are sensible; theirs are no longer collected."""
@@ -110,9 +111,9 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
     arrays = scan.encoder.empty(rows)
     problems = [scan.encoder.encode(table, arrays)]
     missing, sums = _known_values(scan.encoder.columns, arrays[FEATURES.name])
-    labels: dict[str, frozenset[Label]] = {}
+    labels: dict[str, frozenset[LabelKey]] = {}
     for name in scan.open_labels:
-        labels[name] = frozenset(distinct_labels(table[name], name))
+        labels[name] = distinct_labels(table[name], name)
         absent = label_codes(table[name], ()) == MISSING
         if name != scan.target_name and scan.missing == "fill":
             missing[name] = int(np.count_nonzero(absent))
@@ -234,10 +235,10 @@ def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
 
 
 def _limited(
-    rows: tuple[int, ...], labels: Mapping[str, frozenset[Label]], crowded: frozenset[str], problem: Problem | None
+    rows: tuple[int, ...], labels: Mapping[str, frozenset[LabelKey]], crowded: frozenset[str], problem: Problem | None
 ) -> Scanned:
     over = crowded | {name for name, found in labels.items() if len(found) > MAX_LABELS}
-    kept = {name: frozenset[Label]() if name in over else found for name, found in labels.items()}
+    kept = {name: frozenset[LabelKey]() if name in over else found for name, found in labels.items()}
     return Scanned(rows, kept, over, problem)
 
 

@@ -65,7 +65,7 @@ def test_label_codes__find_labels_whatever_they_come_as(codes: list[int], kind: 
             codes = [code % 2 for code in codes]
             values = np.array([labels[code] for code in codes], dtype=bool)
     assert label_codes(values, labels).tolist() == codes
-    assert distinct_labels(values, "x") == {labels[code] for code in codes}
+    assert distinct_labels(values, "x") == {(type(labels[code]), labels[code]) for code in codes}
 
 
 def test_label_codes__read_text_as_what_the_labels_are() -> None:
@@ -113,7 +113,7 @@ def test_label_of__reads_each_type() -> None:
     ],
 )
 def test_settle_labels__makes_labels_of_one_type(labels: list[Any], untyped: bool, settled: tuple[Any, ...]) -> None:
-    found = settle_labels(labels, untyped)
+    found = settle_labels([(type(label), label) for label in labels], untyped)
     assert found == settled
     assert list(map(type, found)) == list(map(type, settled))
 
