@@ -141,6 +141,8 @@ def _of_frame(frame: Any) -> Mapping[str, Any]:
     names = getattr(frame, "column_names", None)  # of Arrow, whose `columns` are not names
     try:
         return {str(name): frame[name] for name in (frame.columns if names is None else names)}
+    except KeyError as error:  # Arrow finds none that is there twice
+        raise InputError("named-twice", "Several columns of a table have one name.", "Rename them.") from error
     except TypeError as error:
         raise InputError(
             "wrong-type",

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import Label
 from protodask.data.tables.frames import (
     STREAM,
+    arrow_reader,
     data_set_like,
     is_of_xarray,
     library_of,
-    needs_arrow,
     refuse_lazy,
     without_labels,
 )
@@ -56,9 +56,14 @@ class TableScorer:
         refuse_lazy(rows)
         if is_of_xarray(rows):
             return self._of_xarray(rows)
-        if library_of(rows) == "pandas" and hasattr(rows, "columns"):
+        library = library_of(rows)
+        if library in ("pandas", "polars") and hasattr(rows, "columns"):
             found = self._columns(rows, self._wanted([str(name) for name in rows.columns]), 0)
-            return type(rows)({name: _plain(values) for name, values in found.items()}, rows.index)
+            if library == "polars":
+                return type(rows)(found)
+            import pandas
+
+            return pandas.DataFrame({name: _plain(values) for name, values in found.items()}, rows.index)
         if not hasattr(rows, STREAM):
             raise InputError(
                 "wrong-type",
@@ -66,14 +71,14 @@ class TableScorer:
                 "Give a data frame in memory or an Arrow stream, or have predict_proba, which takes rows of any kind.",
             )
         scored = self._of_stream(rows)
-        if library_of(rows) == "polars":
-            return type(rows)(scored)
         return scored.read_all() if hasattr(rows, "num_rows") else scored
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
         """The columns of a table with these that the model looks at."""
         if absent := [name for name in self.keep if name not in names]:
             raise InputError("column-missing", f"The table lacks {absent[0]!r}, a column to keep.", "Keep others.")
+        if twice := [name for name in self.keep if names.count(name) > 1]:
+            raise InputError("named-twice", f"The table has several columns {twice[0]!r}, to be kept.", "Rename them.")
         return self.wanted(names)
 
     def _columns(self, table: Any, wanted: Sequence[str], first_row: int) -> dict[str, Any]:
@@ -86,9 +91,9 @@ class TableScorer:
         return {ROW: columns.pop(ROW), **{name: given[name] for name in self.keep}, **columns}
 
     def _of_stream(self, rows: Any) -> Any:
-        with needs_arrow(rows):
-            import pyarrow
-        reader = pyarrow.RecordBatchReader.from_stream(rows)
+        reader = arrow_reader(rows)
+        import pyarrow
+
         wanted = self._wanted(reader.schema.names)
         schema = pyarrow.table(self._columns(reader.schema.empty_table(), wanted, 0)).schema
 
@@ -110,6 +115,12 @@ class TableScorer:
                 "Leave keep out; make coordinates of further variables: rows.set_coords(...).",
             )
         values = without_labels(rows)
+        if values.ndim != 2:
+            raise InputError(
+                "wrong-shape",
+                f"An array of {values.ndim} dimensions is no table: {', '.join(map(str, rows.sizes)) or 'none'}.",
+                "Give rows and columns: .stack(row=[...]) makes one dimension of several, .expand_dims a row of one.",
+            )
         if is_lazy(values):
             joined = map_rows(values, partial(_joined, self.answers), len(self.classes) + 1, np.float64)
             probability, evidence = joined[:, :-1], joined[:, -1]
@@ -126,5 +137,6 @@ def _joined(answers: Callable[[Any, int], tuple[Floats, Floats]], rows: Any) -> 
 
 
 def _plain(values: Any) -> Any:
-    """A column of Arrow's as an array of NumPy, one of pandas without its index; any other as it is."""
-    return np.asarray(values) if library_of(values) == "pyarrow" else getattr(values, "array", values)
+    """A column of Arrow's or pandas' as pandas has it, without its index; any other as it is."""
+    values = values.to_pandas() if library_of(values) == "pyarrow" else values
+    return getattr(values, "array", values)

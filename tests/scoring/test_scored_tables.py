@@ -154,10 +154,70 @@ def test_predict_table__warns_of_other_columns_and_refuses_what_lacks_some() -> 
             MODEL.predict_table(KINDS[kind][0](table_of()), keep=["number", "id"])
 
 
+def test_predict_table__of_columns_of_polars_keeps_their_types_and_errors() -> None:
+    polars = pytest.importorskip("polars")
+    given = as_polars(table_of()).with_columns(
+        colour=polars.Series(["red", "green"] * (ROWS // 2), dtype=polars.Enum(["red", "green", "blue"])),
+        price=polars.Series(["1.5"] * ROWS).cast(polars.Decimal(5, 2)),
+        x0=polars.Series(["1", "2"] * (ROWS // 2), dtype=polars.Categorical),
+    )
+    kept = ["number", "colour", "price"]
+    for rows in (given, given[:0]):
+        found = MODEL.predict_table(rows, keep=kept)
+        assert found.select(kept).equals(rows.select(kept))
+        assert found.select(kept).schema == rows.select(kept).schema
+        assert found["predicted"].dtype == polars.String
+    expected = MODEL.predict_proba(given.select("x0", "x1", "x2"))
+    np.testing.assert_allclose(found_probability(MODEL.predict_table(given, keep=kept)), expected, rtol=1e-12)
+    with refused("bad-value", "'x1'", "row 0"):
+        MODEL.predict_table(as_polars(table_of()).with_columns(x1=np.inf), keep=["number"])
+
+
+def found_probability(found: Any) -> Any:
+    return np.column_stack([found[f"probability_{label}"] for label in MODEL.classes])
+
+
+def test_predict_table__of_frames_derived_from_those_of_pandas_or_without_rows() -> None:
+    class Derived(pd.DataFrame):
+        """As those of GeoPandas."""
+
+    found = MODEL.predict_table(Derived(as_pandas(table_of())), keep=["number"])
+    assert type(found) is pd.DataFrame
+    assert found.index.equals(as_pandas(table_of()).index)
+    assert MODEL.predict_table(as_pandas(table_of(0)), keep=["number"]).dtypes.equals(found.dtypes)
+
+
+def test_predict_table__hands_on_errors_of_the_stream_as_they_are() -> None:
+    class Stopped(BaseException):
+        pass
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table_of().to_batches()
+        raise Stopped
+
+    found = MODEL.predict_table(pa.RecordBatchReader.from_batches(table_of().schema, batches()), keep=["number"])
+    with pytest.raises(Stopped):
+        found.read_all()
+
+
+def test_predict_table__refuses_columns_of_one_name() -> None:
+    table = table_of().append_column("number", table_of()["number"])
+    frame = as_pandas(table_of()).assign(other=1).set_axis(["number", "x0", "x1", "x2", "number"], axis=1)
+    for rows in (table, table.to_reader(), frame):
+        with refused("named-twice", "Rename"):
+            MODEL.predict_table(rows, keep=["number"])
+    for rows in (table, table.to_reader()):
+        with pytest.warns(UserWarning, match="'number'"), refused("named-twice", "Rename"):
+            MODEL.predict_table(rows)
+
+
 def test_predict_table__refuses_what_is_no_table_and_names_of_its_own() -> None:
     for rows in (features(table_of()), [[0.0, 1.0, 2.0]], {"x0": 1.0}):
         with refused("wrong-type", type(rows).__name__, "predict_proba"):
             MODEL.predict_table(rows)
+    for column in (table_of()["x0"], as_polars(table_of())["x0"]):
+        with refused("wrong-type", type(column).__name__, "no table"):
+            MODEL.predict_table(column)
     with refused("named-twice", "'familiarity'"):
         MODEL.predict_table(table_of(), keep=["familiarity"])
     with refused("wrong-type", "LazyFrame", "Collect"):
@@ -186,9 +246,41 @@ def test_predict_table__of_an_array_of_xarray(chunks: int | None) -> None:
         MODEL.predict_table(given, keep=["day"])
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_predict_table__refuses_arrays_of_xarray_that_are_no_tables(lazy: bool) -> None:
+    xarray = pytest.importorskip("xarray")
+    table = xarray.DataArray(features(table_of()), dims=("row", "feature"))
+    table = table.chunk() if lazy else table
+    for rows in (table[0], table.expand_dims("time"), table[0, 0]):
+        with refused("wrong-shape", str(rows.ndim), "stack"):
+            MODEL.predict_table(rows)
+    for name in ("class", "predicted", "familiarity", "probability"):
+        for rows in (table.rename(row=name), table.assign_coords({name: ("row", np.arange(ROWS))})):
+            with refused("named-twice", repr(name), "rename"):
+                MODEL.predict_table(rows)
+
+
+def test_predict_table__of_stacked_dimensions_of_xarray() -> None:
+    xarray = pytest.importorskip("xarray")
+    values = features(table_of()).reshape(6, 10, 3)
+    given = xarray.DataArray(values, {"y": range(6), "x": range(10)}, ("y", "x", "feature")).stack(row=["y", "x"])
+    found = MODEL.predict_table(given.transpose("row", "feature")).unstack("row")
+    assert found["probability"].sizes == {"y": 6, "x": 10, "class": 2}
+    expected = MODEL.predict_proba(values.reshape(-1, 3)).reshape(6, 10, 2)
+    np.testing.assert_allclose(found["probability"].transpose("y", "x", "class"), expected, rtol=1e-12)
+
+
 def test_predict_table__of_a_data_set_of_xarray() -> None:
     xarray = pytest.importorskip("xarray")
     given = xarray.Dataset(table_of().to_pandas()).rename(dim_0="row").set_coords("number")
     found = MODEL.predict_table(given)
     np.testing.assert_allclose(found["probability"], MODEL.predict_proba(features(table_of())), rtol=1e-12)
     assert found["number"].dims == ("row",)
+
+
+def test_predict_table__of_the_partitions_of_a_frame_of_dask() -> None:
+    dataframe = pytest.importorskip("dask.dataframe")
+    given = as_pandas(table_of()).reset_index(drop=True).drop(columns="number")
+    frame = dataframe.from_pandas(given.assign(x0=given["x0"].map(repr)), npartitions=3)
+    found = frame.map_partitions(MODEL.predict_table, meta=MODEL.predict_table(frame.head(0))).compute()
+    np.testing.assert_allclose(found_probability(found), MODEL.predict_proba(given), rtol=1e-12)

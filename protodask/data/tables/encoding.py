@@ -160,7 +160,8 @@ def label_of(value: Any) -> Label | None:
         case bool() | str():
             return value
         case int():
-            return value if value in LABEL_RANGE else str(value)
+            number = int(value)  # of an enumeration, too, for which a range would look number by number
+            return number if number in LABEL_RANGE else str(number)
         case bytes():
             return value.decode("utf-8", "replace")
         case _:

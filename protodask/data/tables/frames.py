@@ -46,8 +46,9 @@ def refuse_lazy(rows: Any) -> None:
 
 
 def library_of(value: object) -> str:
-    """The package that the type of a value is of."""
-    return type(value).__module__.partition(".")[0]
+    """The package that the type of a value is of; pandas of those derived from a type of pandas, too."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(value).__mro__]
+    return "pandas" if "pandas" in packages else packages[0]
 
 
 def is_of_xarray(rows: object) -> bool:
@@ -81,6 +82,12 @@ def data_set_like(rows: Any, values: Mapping[str, NDArray[Any]], classes: Sequen
     """A data set of xarray of what is said of rows of xarray, (N,) or (N, K), with the coordinates that they have."""
     dimension = next(iter(rows.sizes))
     said = {name: values for name, values in rows.coords.items() if values.dims == (dimension,)}
+    if twice := [name for name in ("class", *values) if name in (dimension, *said)]:
+        raise InputError(
+            "named-twice",
+            f"The rows have a coordinate {twice[0]!r}, and so have predictions.",
+            f"Give it another name: rows.rename({{{twice[0]!r}: ...}}).",
+        )
     named = {name: ((dimension, "class")[: found.ndim], found) for name, found in values.items()}
     return import_module("xarray").Dataset(named, said | {"class": list(classes)})
 
@@ -111,6 +118,22 @@ def arrow_table(rows: Any) -> Any:
         import pyarrow
 
         return pyarrow.table(rows)
+
+
+def arrow_reader(rows: Any) -> Any:
+    """A reader of the batches of a table that gives itself away as a stream of Arrow's."""
+    with needs_arrow(rows):
+        import pyarrow
+    if isinstance(rows, pyarrow.RecordBatchReader):  # what comes from Python raises its own errors, such as Ctrl-C
+        return rows
+    try:
+        return pyarrow.RecordBatchReader.from_stream(rows)
+    except pyarrow.ArrowInvalid as error:
+        raise InputError(
+            "wrong-type",
+            f"A {type(rows).__name__} is no table, or has columns that Arrow does not know ({error}).",
+            "Give a table, with columns of numbers or text.",
+        ) from error
 
 
 def needs_arrow(rows: Any) -> AbstractContextManager[None]:

@@ -39,6 +39,10 @@ def _read_rows(frame: Any, names: Sequence[str], kept: Kept, rows: tuple[int, in
     return partition_columns(frame.iloc[slice(*rows)], names, kept, untyped=False)
 
 
+NUMBERS = (Real, Decimal, np.bool_)
+"""Types of numbers and truth values; NumPy takes durations for such, too."""
+
+
 def _number_objects(frame: Any) -> frozenset[str]:
     """Columns of objects that are numbers or truth values.
 
@@ -53,7 +57,8 @@ def _number_objects(frame: Any) -> frozenset[str]:
 
 def hold_numbers(items: Sequence[Any]) -> bool:
     """Whether objects are numbers or truth values, decimals and fractions among them, but for what is missing."""
-    others = {kind for kind in set(map(type, items)) if not issubclass(kind, Real | Decimal | np.bool_)}
+    kinds = set(map(type, items))
+    others = {kind for kind in kinds if issubclass(kind, np.timedelta64) or not issubclass(kind, NUMBERS)}
     if any(label_of(item) is not None for item in items if type(item) in others):
         return False
     return any(label_of(item) is not None for item in items)

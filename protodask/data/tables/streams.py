@@ -7,6 +7,7 @@ in the system's place for such, a row group at a time.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,10 +15,11 @@ from typing import Any
 
 from protodask.data.places.own_folder import temporary_folder
 from protodask.data.places.storage import storage_errors
-from protodask.data.tables.frames import STREAM, library_of, needs_arrow
+from protodask.data.tables.frames import STREAM, arrow_reader, library_of
+from protodask.data.tables.parquet_files import PANDAS
 from protodask.engine import Engine
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError
+from protodask.errors import InputError, ProtodaskError
 
 GROUP_BYTES = 2**25
 """Batches of a stream are put together to row groups of this size, which is what the reader of files has in memory."""
@@ -50,17 +52,18 @@ def stored_streams(sources: Any, engine: Engine) -> Iterator[Any]:
 
 def _stored(stream: Any, path: str) -> Any:
     """The file of a stream, or an Arrow table of what is no larger than a row group."""
-    with needs_arrow(stream):
-        import pyarrow
-        import pyarrow.parquet
-    name = type(stream).__name__
-    reader = pyarrow.RecordBatchReader.from_stream(stream)
+    reader, name = arrow_reader(stream), type(stream).__name__
+    import pyarrow.parquet
+
+    if len(set(reader.schema.names)) < len(reader.schema.names):
+        raise InputError("named-twice", f"Several columns of a {name} have one name.", "Rename them.")
     groups = _groups(reader, name)
     begun = [*itertools.islice(groups, 2)]
     if len(begun) < 2:
         return pyarrow.Table.from_batches(itertools.chain(*begun), reader.schema)
     try:
-        with storage_errors(path, "writing"), pyarrow.parquet.ParquetWriter(path, reader.schema) as writer:
+        schema = _with_categories(reader.schema)
+        with storage_errors(path, "writing"), pyarrow.parquet.ParquetWriter(path, schema) as writer:
             while begun:
                 writer.write_table(pyarrow.Table.from_batches(begun.pop(0)))
                 begun += itertools.islice(groups, 1)
@@ -71,6 +74,19 @@ def _stored(stream: Any, path: str) -> Any:
             "Make numbers or text of them, or leave them out.",
         ) from error
     return path
+
+
+def _with_categories(schema: Any) -> Any:
+    """A schema that says as pandas does which columns are of categories; Parquet itself knows that of text alone."""
+    from pyarrow.types import is_dictionary
+
+    names = [column.name for column in schema if is_dictionary(column.type)]
+    known = schema.metadata or {}
+    if not names or PANDAS in known:
+        return schema
+    said = [{"name": name, "field_name": name, "pandas_type": "categorical", "numpy_type": "object"} for name in names]
+    described = {"index_columns": [], "columns": [{**column, "metadata": None} for column in said]}
+    return schema.with_metadata({**known, PANDAS: json.dumps(described).encode()})
 
 
 def _groups(batches: Iterable[Any], name: str) -> Iterator[list[Any]]:
@@ -84,7 +100,9 @@ def _groups(batches: Iterable[Any], name: str) -> Iterator[list[Any]]:
             if size >= GROUP_BYTES:
                 yield held
                 held, size = [], 0
-    except (ValueError, OSError, RuntimeError) as error:  # what Arrow makes of errors of whoever gives the stream
+    except ProtodaskError:
+        raise
+    except Exception as error:  # of whoever gives the stream, or what Arrow makes of it
         raise InputError("unreadable", f"A {name} could not be read ({error}).", "Repeat its query.") from error
     if held:
         yield held

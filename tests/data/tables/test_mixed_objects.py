@@ -1,6 +1,7 @@
 """Columns of Python objects of several types: whoever reads them takes them for the same, or refuses them in words."""
 
 import datetime
+import enum
 import itertools
 import tempfile
 from decimal import Decimal
@@ -133,6 +134,32 @@ def test_whole_numbers_beyond_64_bits__are_text_as_categories(value: int, tmp_pa
     model.save(tmp_path / "m.zarr")
     again = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
+
+
+class Level(enum.IntEnum):
+    """Numbers with names."""
+
+    LOW = 1
+    HIGH = 3
+
+
+def test_enumerations__are_numbers_and_plain_labels(tmp_path: Path) -> None:
+    frame = frame_of([Level.LOW, Level.HIGH] * 6)
+    dataset = ingest(frame.assign(k=frame["x"]), tmp_path / "d.zarr", target="k")
+    assert dataset.columns[0].kind == "numeric"
+    assert [(type(label), label) for label in dataset.classes] == [(int, 1), (int, 3)]
+    columns, features = rows_to_fit(frame)
+    assert columns[0].kind == "numeric"
+    assert features[:2, 0].tolist() == [1, 3]
+
+
+def test_durations_of_numpy__are_categories_as_those_of_python(tmp_path: Path) -> None:
+    days = [1, 2] * 6
+    for kind in (lambda day: np.timedelta64(day, "D"), lambda day: datetime.timedelta(days=day)):
+        frame = frame_of([kind(day) for day in days])
+        dataset = ingest(frame.assign(k=CLASSES), tmp_path / "d.zarr", target="k", categorical=["x"], overwrite=True)
+        columns, _ = rows_to_fit(frame)
+        assert dataset.columns[0].categories == columns[0].categories == ("1 day, 0:00:00", "2 days, 0:00:00")
 
 
 def test_numbers_that_are_too_large__are_named(tmp_path: Path) -> None:

@@ -116,6 +116,40 @@ def test_ingest__of_a_stream_that_ends_with_an_error(tmp_path: Path, temporary: 
     assert not (tmp_path / "d.zarr").exists()
 
 
+@pytest.mark.parametrize("group", [1, 2**25])
+def test_ingest__of_a_stream_that_is_interrupted(group: int, tmp_path: Path, temporary: Path) -> None:
+    class Stopped(BaseException):
+        pass
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from TABLE.to_batches(max_chunksize=50)
+        raise Stopped
+
+    reader = pa.RecordBatchReader.from_batches(TABLE.schema, batches())
+    with mock.patch.object(streams, "GROUP_BYTES", group), pytest.raises(Stopped):
+        ingest(reader, tmp_path / "d.zarr", **OPTIONS)
+    assert not list(temporary.iterdir())
+    assert not (tmp_path / "d.zarr").exists()
+
+
+@pytest.mark.parametrize("group", [1, 2**25])
+def test_ingest__of_a_stream_has_the_categories_of_its_table(group: int, tmp_path: Path) -> None:
+    numbers = pa.array([3, 5, None] * (ROWS // 3)).dictionary_encode()
+    table = pa.table({"level": numbers, "text": pa.array(["a", "b"] * (ROWS // 2)).dictionary_encode()})
+    table = table.append_column("kind", TABLE["kind"]).append_column("number", TABLE["number"])
+    expected = ingest(table, tmp_path / "expected.zarr", **OPTIONS)
+    assert [column.categories for column in expected.columns] == [(3, 5), ("a", "b"), ()]
+    with mock.patch.object(streams, "GROUP_BYTES", group):
+        assert ingest(table.to_reader(50), tmp_path / "found.zarr", **OPTIONS).key == expected.key
+
+
+@pytest.mark.parametrize("group", [1, 2**25])
+def test_ingest__refuses_a_stream_of_columns_of_one_name(group: int, tmp_path: Path) -> None:
+    reader = TABLE.append_column("number", TABLE["number"]).to_reader(50)
+    with mock.patch.object(streams, "GROUP_BYTES", group), refused("named-twice", "RecordBatchReader"):
+        ingest(reader, tmp_path / "d.zarr", **OPTIONS)
+
+
 def test_ingest__looks_at_its_place_before_it_reads_a_stream(tmp_path: Path) -> None:
     ingest(FRAME, tmp_path / "d.zarr", **OPTIONS)
     reader = TABLE.to_reader()
