@@ -66,9 +66,7 @@ def as_polars(table: pa.Table, folder: Path) -> Any:
 
 
 def as_relation(table: pa.Table, folder: Path) -> Any:
-    connection = pytest.importorskip("duckdb").connect()
-    connection.register("given", table)
-    return connection.sql("select * from given")
+    return pytest.importorskip("duckdb").from_arrow(table)
 
 
 FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
