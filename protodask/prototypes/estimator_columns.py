@@ -135,9 +135,11 @@ def learn_columns(table: Table, orders: Mapping[str, tuple[Label, ...] | None]) 
 
 
 def _sum(values: Values, missing: int) -> float:
-    """Of the values that are known, if any are missing: of others nobody asks."""
+    """Of the values that are known, if any are missing: of others nobody asks. Infinite ones are refused elsewhere."""
+    if not missing:
+        return 0.0
     with np.errstate(over="ignore"):
-        return float(np.nansum(values, dtype=np.float64)) if missing else 0.0
+        return float(np.where(np.isfinite(values), values, 0).sum(dtype=np.float64))
 
 
 def _learn(name: str, values: Values, orders: Mapping[str, tuple[Label, ...] | None]) -> Column:

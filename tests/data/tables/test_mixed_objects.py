@@ -3,6 +3,7 @@
 import datetime
 import enum
 import itertools
+import math
 import tempfile
 from decimal import Decimal
 from fractions import Fraction
@@ -76,6 +77,9 @@ def frame_of(values: list[Any]) -> pd.DataFrame:
 
 
 def is_absent(value: Any) -> bool:
+    """Or infinite, which among numbers is an error and no category."""
+    if isinstance(value, float) and math.isinf(value):
+        return True
     return any(value is absent or type(value) is type(absent) for absent in MISSING) and bool(pd.isna(value))
 
 
@@ -86,6 +90,10 @@ def rows_to_fit(frame: pd.DataFrame) -> tuple[tuple[Column, ...], NDArray[Any]]:
 
 
 @example([0, False, "red"] * 4)
+@example([3, None, math.inf] * 4)
+@example([None, "red", math.inf] * 4)
+@example(["red", math.inf] * 6)
+@example([math.inf] * 12)
 @given(columns)
 def test_columns_of_objects__are_the_same_to_ingest_and_fit(values: list[Any]) -> None:
     frame = frame_of(values)
