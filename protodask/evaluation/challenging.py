@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from protodask.data import Label
 from protodask.data.format.schema import FEATURES, GROUP, TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
-from protodask.errors import InputError, some
+from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.paired import (
     MOST_BLOCKS,
@@ -26,6 +26,7 @@ from protodask.evaluation.paired import (
     run_rows,
 )
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.rows_to_score import difference, in_another_order
 from protodask.prototypes.scoring import predict_features
 
 Codes = NDArray[np.int64]
@@ -121,25 +122,19 @@ def compare_models(
 
 def check_comparable(challenger: PrototypeSet, champion: PrototypeSet) -> None:
     """Refuse models of other features, or of another order of their categories."""
-    if challenger.feature_names == champion.feature_names:
-        orders = {column.name: column.categories for column in champion.columns if column.kind == "ordinal"}
-        for column in challenger.columns:
-            if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
-                raise InputError(
-                    "columns-differ",
-                    f"The model has {column.name!r} in another order than the champion.",
-                    "Compare models of the same encoding, or publish it without a comparison.",
-                )
-        return
-    lacking = [name for name in champion.feature_names if name not in set(challenger.feature_names)]
-    besides = [name for name in challenger.feature_names if name not in set(champion.feature_names)]
-    said = [f"it lacks {some(lacking)}"] if lacking else []
-    said += [f"it has {some(besides)} besides"] if besides else []
-    raise InputError(
-        "columns-differ",
-        f"The model has other features than the champion: {' and '.join(said) or 'they are in another order'}.",
-        "Compare models of the same features, or publish it without a comparison.",
-    )
+    if challenger.feature_names != champion.feature_names:
+        raise InputError(
+            "columns-differ",
+            "The model has other features than the champion: "
+            f"{difference(champion.feature_names, challenger.feature_names)}.",
+            "Compare models of the same features, or publish it without a comparison.",
+        )
+    if reordered := in_another_order(champion.columns, challenger.columns):
+        raise InputError(
+            "columns-differ",
+            f"The model has {reordered[0]!r} in another order than the champion.",
+            "Compare models of the same encoding, or publish it without a comparison.",
+        )
 
 
 def numbered(first: Sequence[Label], second: Sequence[Label]) -> dict[Key, int]:

@@ -176,7 +176,8 @@ def _matching_dataset(model: TableModel, path: str) -> Dataset:
     if dataset.feature_names != model.feature_names:
         raise InputError(
             "columns-differ",
-            f"The dataset {path} has other features than the model: {_difference(model, dataset)}.",
+            f"The dataset {path} has other features than the model: "
+            f"{difference(model.feature_names, dataset.feature_names)}.",
             "Give a dataset ingested like the training data, or the raw tables themselves.",
         )
     check_orders(model, dataset, path)
@@ -185,19 +186,25 @@ def _matching_dataset(model: TableModel, path: str) -> Dataset:
 
 def check_orders(model: TableModel, dataset: Dataset, path: str) -> None:
     """Refuse a dataset with a column in another order than the model was trained on."""
-    orders = {column.name: column.categories for column in model.columns if column.kind == "ordinal"}
-    for column in dataset.columns:
-        if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
-            raise InputError(
-                "columns-differ",
-                f"The dataset {path} has {column.name!r} in another order than the model was trained on.",
-                "Give a dataset ingested with the same order, or the raw tables themselves.",
-            )
+    if reordered := in_another_order(model.columns, dataset.columns):
+        raise InputError(
+            "columns-differ",
+            f"The dataset {path} has {reordered[0]!r} in another order than the model was trained on.",
+            "Give a dataset ingested with the same order, or the raw tables themselves.",
+        )
 
 
-def _difference(model: TableModel, dataset: Dataset) -> str:
-    lacking = [name for name in model.feature_names if name not in set(dataset.feature_names)]
-    besides = [name for name in dataset.feature_names if name not in set(model.feature_names)]
+def in_another_order(expected: Sequence[Column], found: Sequence[Column]) -> list[str]:
+    """Names of the columns whose categories are in another order than is expected."""
+    orders = {column.name: column.categories for column in expected if column.kind == "ordinal"}
+    ordinal = [column for column in found if column.kind == "ordinal"]
+    return [column.name for column in ordinal if orders.get(column.name, column.categories) != column.categories]
+
+
+def difference(expected: Sequence[str], found: Sequence[str]) -> str:
+    """How features differ from those that are expected, in words."""
+    lacking = [name for name in expected if name not in set(found)]
+    besides = [name for name in found if name not in set(expected)]
     said = [f"it lacks {some(lacking)}"] if lacking else []
     said += [f"it has {some(besides)} besides"] if besides else []
     return " and ".join(said) or "they are in another order"
