@@ -53,7 +53,7 @@ MemoryLimit = Annotated[
         rich_help_panel=COMPUTING,
     ),
 ]
-Threads = Annotated[int | None, _where("Threads of this process; by default, one a processor.", least=1)]
+Threads = Annotated[int | None, _where("Threads of this process; by default, one a processor, and at most 4.", least=1)]
 Scheduler = Annotated[
     str | None,
     _where(

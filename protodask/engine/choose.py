@@ -53,7 +53,9 @@ def _open(engine: object) -> Engine:
 
 
 def thread_engine(threads: int | None = None, memory_bytes: int | None = None) -> Engine:
-    """An engine on threads of this process: all its processors and its memory limit unless said otherwise."""
+    """An engine on threads of this process: one a processor, though four at most, and within its memory limit unless
+    said otherwise. Of more processors worker processes make more.
+    """
     if threads is not None and threads < 1:
         raise InputError("bad-setting", f"threads is {threads}.", "Give at least one thread.")
     return Engine(ThreadScheduler(threads, memory_bytes))

@@ -43,7 +43,7 @@ from protodask.engine.submission import (
     wait_for_worker,
     workers_of,
 )
-from protodask.engine.threads import ThreadScheduler, available_threads, run_groups
+from protodask.engine.threads import MOST_THREADS, ThreadScheduler, available_threads, run_groups
 from protodask.errors import ClusterError, LostTaskError
 
 NEARBY_THREADS = 2
@@ -97,10 +97,10 @@ class ClusterScheduler:
         return sum(self._count_threads().values())
 
     def _count_threads(self) -> dict[str, int]:
-        """Of each worker there is now; waits for the first one."""
+        """That compute on each worker there is now; waits for the first one."""
         while not (found := workers_of(self._client)):
             wait_for_worker(self._client)
-        self._threads = {address: int(worker["nthreads"]) for address, worker in found.items()}
+        self._threads = {address: min(int(worker["nthreads"]), MOST_THREADS) for address, worker in found.items()}
         return self._threads
 
     @property
@@ -514,7 +514,8 @@ def _worker_state() -> _WorkerState:
     with _state_lock:
         state: _WorkerState | None = getattr(worker, "_protodask_state", None)
         if state is None:
-            limit, threads = worker.memory_manager.memory_limit or process_memory_limit(), worker.state.nthreads
+            limit = worker.memory_manager.memory_limit or process_memory_limit()
+            threads = min(worker.state.nthreads, MOST_THREADS)
             readers = ThreadPoolExecutor(threads, thread_name_prefix="protodask-read")
             state = _WorkerState(
                 Reader(BlockCache(cache_budget(limit, threads)), readers),

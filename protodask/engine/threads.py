@@ -20,6 +20,10 @@ from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 
+MOST_THREADS = 4
+"""Threads that compute in one process, unless more are asked for: between the long calls of a kernel they wait for the
+interpreter's lock. Of 16 processors four took half the time of one for an evaluation, and eight more than one."""
+
 
 def available_threads() -> int:
     """Processors this process may use."""
@@ -30,7 +34,7 @@ class ThreadScheduler:
     """Runs tasks on threads of this process, within a memory limit."""
 
     def __init__(self, threads: int | None = None, memory_bytes: int | None = None) -> None:
-        self._threads = available_threads() if threads is None else threads
+        self._threads = min(available_threads(), MOST_THREADS) if threads is None else threads
         self._memory = process_memory_limit() if memory_bytes is None else memory_bytes
         self._closed = threading.Event()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask")

@@ -26,7 +26,16 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
 from protodask.prototypes.staging import STAGE_BLOCK_ROWS
 from protodask.prototypes.steps import stepping_threads
-from protodask.prototypes.tiles import LANES, LikelihoodShape, Precision, longest_tile, sums_width, workspace_widths
+from protodask.prototypes.tiles import (
+    LANES,
+    STRETCH_ENTRIES,
+    LikelihoodShape,
+    Precision,
+    RowShape,
+    longest_tile,
+    stretch_widths,
+    sums_width,
+)
 
 DOUBLE = 8
 """Bytes of a float64, and of an index."""
@@ -238,11 +247,12 @@ def tile_bytes(shape: Shape) -> int:
     most = shape.most_columns + LANES + panels * width + further * features
     longest = longest_tile(shape.longest_block, fewest)
     entries = max(longest * fewest, longest_tile(shape.longest_block, most) * most)
-    by_feature = sum(workspace_widths([LikelihoodShape(features, 0, 0, width, "float64")]))
-    # Beside the tile: rows at hand, what batches share of them in either precision, normal scores and levels.
-    by_feature += (2 + 2 * (further > 0) + (shape.config.feature_forms != "plain")) * (features + 2)
+    rows = RowShape(classes, max(features, shape.row_features), {"float32": features, "float64": features})
+    batch = LikelihoodShape(features, shape.most_columns, panels, width, "float64")
+    by_row = sum(stretch_widths(rows, [batch])) + 3 * further  # the features of further batches are among the entries
+    whole = (shape.longest_block + longest) * (by_row + further * features)
     by_class = 5 * classes + panels + 10
-    return DOUBLE * (entries + longest * (by_feature + by_class))
+    return DOUBLE * (entries + max(longest * by_row, min(STRETCH_ENTRIES, whole)) + longest * (features + by_class))
 
 
 def operand_bytes(shape: Shape) -> int:

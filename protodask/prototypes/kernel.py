@@ -235,6 +235,16 @@ def exponential(dtype: Precision) -> Exponential:
     return Exponential(np.exp2, math.log2(math.e) ** 0.5, -100.0 if dtype == "float32" else -990.0)
 
 
+def exponentiate(exponents: Array, dtype: Precision, low: bool) -> Array:
+    """Kernel values in the place of exponents, of which some may be below the floor if they are `low`."""
+    exp = exponential(dtype)
+    if low:
+        # Three times as fast as `maximum` with a number; no exponent is above 0 by more than rounding.
+        np.clip(exponents, exp.floor, 1.0, out=exponents)
+    exp.function(exponents, out=exponents)
+    return exponents
+
+
 @dataclass(frozen=True)
 class RowSide:
     """What standardises the rows that meet prototypes, `active` features only."""
@@ -328,21 +338,23 @@ class KernelSide:
         """Rows in standardised units, active features only (T, D), see `RowSide`."""
         return self.rows.standardize(features, tile.standardized[: len(features)], scored, first)
 
-    def kernel(self, standardized: Array, tile: TileBuffers, columns: int | None = None) -> Array:
-        """Kernel values (T, columns), of the first so many prototypes where not of all."""
-        rows, width = standardized.shape
-        left, values = tile.left[:rows], tile.values[:rows, :columns]
-        scaled = left[:, :width]
+    def left_operand(self, standardized: Array, out: Array) -> bool:
+        """`[v z, |v z|^2, 1]` of rows, `v` times the root, in `out` (T, D + 2); whether an exponent of theirs may be
+        below the floor of the `exponential`.
+        """
+        width = standardized.shape[1]
+        scaled = out[:, :width]
         np.multiply(standardized, self.weight, out=scaled)
-        left[:, width + 1] = 1
-        squared = np.einsum("nd,nd->n", scaled, scaled, out=left[:, width])
-        product(left, self.operand[:, :columns], out=values)
-        exp = exponential(self.dtype)
-        if -0.5 * (float(squared.max(initial=0.0)) ** 0.5 + self.longest) ** 2 < exp.floor:
-            # Three times as fast as `maximum` with a number; no exponent is above 0 by more than rounding.
-            np.clip(values, exp.floor, 1.0, out=values)
-        exp.function(values, out=values)
-        return values
+        out[:, width + 1] = 1
+        squared = np.einsum("nd,nd->n", scaled, scaled, out=out[:, width])
+        farthest: float = float(squared.max(initial=0.0)) ** 0.5 + self.longest
+        return -0.5 * farthest**2 < exponential(self.dtype).floor
+
+    def kernel(self, standardized: Array, tile: TileBuffers) -> Array:
+        """Kernel values (T, columns)."""
+        left, values = tile.left[: len(standardized)], tile.values[: len(standardized)]
+        low = self.left_operand(standardized, left)
+        return exponentiate(product(left, self.operand, out=values), self.dtype, low)
 
 
 def kernel_side(

@@ -13,7 +13,7 @@ gradients. Letters are those of `kernel`; sums over rows are float64 whatever th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,16 +21,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.prototypes.kernel import KernelSide, RowSide, Standardization, kernel_side, product, row_side
+from protodask.prototypes.kernel import (
+    KernelSide,
+    RowSide,
+    Standardization,
+    exponentiate,
+    kernel_side,
+    product,
+    row_side,
+)
 from protodask.prototypes.panels import Panels, arrange
 from protodask.prototypes.tiles import (
     Array,
+    BatchMemory,
     Floats,
     LikelihoodShape,
     Precision,
-    Workspace,
-    likelihood_tile_rows,
-    likelihood_workspaces,
+    RowShape,
+    alias_padding,
+    likelihood_lengths,
+    likelihood_memory,
+    matrix_in,
     strips,
     sums_width,
 )
@@ -108,6 +119,13 @@ class BatchKernel:
         return np.unique(self.candidates.classes)
 
     @cached_property
+    def places(self) -> slice | NDArray[np.int64]:
+        """Where these are among all classes; a slice where they follow one another, which copies nothing."""
+        if len(self.classes) == 0 or np.ptp(self.classes) + 1 > len(self.classes):
+            return self.classes
+        return slice(int(self.classes[0]), int(self.classes[-1]) + 1)
+
+    @cached_property
     def active(self) -> Panels:
         """Candidates with positive weight: they need their class sums."""
         return self._arrange(self.candidate_weight > 0)
@@ -130,9 +148,11 @@ class BatchKernel:
 
     @cached_property
     def side(self) -> KernelSide:
-        """The candidates' side of the kernel, the active ones first."""
+        """The candidates' side of the kernel, the active ones first, and columns that nobody looks at."""
         features = self._looked_at
-        columns = np.concatenate([self.active.spread(features), self.idle.spread(features)])
+        padding = alias_padding(self.active.n_columns + self.idle.n_columns, self.precision)
+        nobody = np.zeros((padding, features.shape[1]))
+        columns = np.concatenate([self.active.spread(features), self.idle.spread(features), nobody])
         return kernel_side(columns, self.feature_weight, self.standardization, self.precision, self.row_columns)
 
     @cached_property
@@ -167,9 +187,16 @@ class BatchKernel:
         return squared
 
     @cached_property
-    def class_of_panel(self) -> Floats:
-        """1 where a panel belongs to a class (k, C)."""
-        return np.eye(len(self.classes))[:, self.active.panel_class]
+    def class_of_panel(self) -> Floats | None:
+        """1 where a panel belongs to a class (k, C); None where each class has one."""
+        of_class = np.eye(len(self.classes))[:, self.active.panel_class]
+        return None if np.array_equal(self.active.panel_class, np.arange(len(self.classes))) else of_class
+
+    @cached_property
+    def alone_columns(self) -> int:
+        """Columns of the kernel that class sums alone need, and what keeps its rows out of the same cache sets."""
+        columns = self.active.n_columns + alias_padding(self.active.n_columns, self.side.dtype)
+        return min(columns, int(self.side.operand.shape[1]))
 
     @property
     def shape(self) -> LikelihoodShape:
@@ -189,85 +216,95 @@ class BatchKernel:
 
 
 class _BatchSums:
-    """What an evaluation adds up for a batch: of each tile the class sums, then, given their slopes, the gradients."""
+    """What an evaluation adds up for a batch: of a stretch of rows the left operands, of each of its tiles the class
+    sums, then, given their slopes, the gradients.
+    """
 
-    def __init__(self, batch: BatchKernel, length: int, work: Workspace) -> None:
-        self._batch = batch
-        self._work = work
+    def __init__(self, batch: BatchKernel, tile: int, memory: BatchMemory) -> None:
+        self.batch = batch
+        self._memory = memory
         active, idle = batch.active, batch.idle
-        self._strips = strips(length, active.width * batch.sum_operand.shape[2])
+        self._strips = strips(tile, active.width * batch.sum_operand.shape[2])
         self._active_gradient = np.zeros((active.n_panels, active.width))
         self._idle_gradient = np.zeros((idle.n_panels, idle.width))
-        n_features = len(batch.side.active)
-        self._row_square = np.zeros(n_features)  # sum_n a_n z_nd^2
-        self._cross = np.zeros(n_features)  # sum_n z_nd (A s)_nd
+        self._n_features = len(batch.side.active)
+        # Of `x = r v z` for the root `r` of the kernel's exponential.
+        self._row_square = np.zeros(self._n_features)  # sum_n a_n x_nd^2
+        self._cross = np.zeros(self._n_features)  # sum_n x_nd (A s)_nd
 
     @property
-    def classes(self) -> NDArray[np.int64]:
-        return self._batch.classes
+    def dtype(self) -> Precision:
+        return self.batch.side.dtype
 
-    def class_sums(self, features: Array, shared: _SharedRows | None, own: Pairs | None = None) -> Floats:
-        """`u_b` of the rows of a tile, for the classes of the batch (k, T), and what their gradients need."""
-        batch, active = self._batch, self._batch.active
-        n_rows = len(features)
-        self._standardized = self._in_standard_units(features, shared)
-        self._values = batch.side.kernel(self._standardized, self._work.tile)
-        self._leave_out(self._values, own)
-        self._panels = _by_panel(self._values[:, : active.n_columns], active)
-        self._sums = self._work.sums[:, :n_rows]
+    def take(self, standardized: Array, own: Pairs | None) -> bool:
+        """A stretch of rows; whether an exponent may be low.
+
+        `own` are rows that are candidates, which do not look at themselves.
+        """
+        self._own = None
+        if own is not None and len(own[0]):
+            order = np.argsort(own[0])
+            self._own = own[0][order], self.batch.column_of[own[1][order]]
+        return self.batch.side.left_operand(standardized, self._memory.left[: len(standardized)])
+
+    def exponents(self, tile: slice, values: Array) -> None:
+        """Of some rows of the stretch and the first columns, in `values`."""
+        product(self._memory.left[tile], self.batch.side.operand[:, : values.shape[1]], out=values)
+
+    def leave_out(self, tile: slice, values: Array) -> None:
+        """Rows do not look at themselves."""
+        if self._own is not None:
+            rows, columns = self._own
+            here = slice(*np.searchsorted(rows, (tile.start, tile.stop)))
+            known = (columns[here] >= 0) & (columns[here] < values.shape[1])
+            values[rows[here][known] - tile.start, columns[here][known]] = 0
+
+    def class_sums(self, tile: slice, values: Array) -> Array:
+        """`u_b` of some rows of the stretch, for the classes of the batch (k, T), and what their gradients need."""
+        batch, active = self.batch, self.batch.active
+        self._values = values
+        self._panels = _by_panel(values, active, 0)
+        self._sums = self._memory.sums[:, : len(values)]
         for strip in self._strips:
             np.matmul(self._panels[:, strip], batch.sum_operand, out=self._sums[:, strip])
-        self._mass: Floats = batch.class_of_panel @ self._sums[:, :, len(batch.side.active)]
+        mass = self._sums[:, :, self._n_features]
+        self._mass: Array = mass if batch.class_of_panel is None else batch.class_of_panel @ mass
         return self._mass
 
-    def class_sums_alone(self, features: Array, shared: _SharedRows | None, own: Pairs | None = None) -> Floats:
-        """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
-        batch, active = self._batch, self._batch.active
-        standardized = self._in_standard_units(features, shared)
-        values = batch.side.kernel(standardized, self._work.tile, active.n_columns)
-        self._leave_out(values, own)
-        mass: Floats = batch.class_of_panel @ product(_by_panel(values, active), batch.weights)[:, :, 0]
-        return mass
+    def class_sums_alone(self, tile: slice, values: Array) -> Array:
+        """`u_b` of some rows of the stretch, for the classes of the batch (k, T)."""
+        batch = self.batch
+        mass = product(_by_panel(values, batch.active, 0), batch.weights)[:, :, 0]
+        return mass if batch.class_of_panel is None else batch.class_of_panel @ mass
 
-    def _leave_out(self, values: Array, own: Pairs | None) -> None:
-        """Rows do not look at themselves."""
-        if own is not None:
-            rows, candidates = own
-            columns = self._batch.column_of[candidates]
-            known = (columns >= 0) & (columns < values.shape[1])
-            values[rows[known], columns[known]] = 0
-
-    def _in_standard_units(self, features: Array, shared: _SharedRows | None) -> Array:
-        side, tile = self._batch.side, self._work.tile
-        if shared is None:
-            return side.standardize(features, tile)
-        return shared.select(side, tile.standardized[: len(features)])
-
-    def add_gradients(self, slopes: Floats) -> None:
-        """Add a tile's part of the gradients, given the slopes `c` of all classes (K, T)."""
-        batch, active, idle = self._batch, self._batch.active, self._batch.idle
-        standardized = self._standardized
-        n_rows, n_features = standardized.shape
-        slope = slopes[batch.classes]
-        # Of the order of 1: slopes of the order of 1 / N make denormal numbers of kernel values next to 0, and the
-        # products take twenty times as long. A power of 2 changes no other bit.
-        size = 2.0 ** np.frexp(np.abs(slope).max(initial=0.0))[1]
-        by_class = (slope / size).astype(batch.side.dtype)
-        by_panel = by_class[active.panel_class]
+    def add_gradients(self, tile: slice, slopes: Floats, scaled: Array, size: float, weighted: Floats) -> None:
+        """Add the part of some rows of the stretch, given the slopes `c` of all classes (K, T), and those `scaled` by
+        `1 / size` in the precision of the batch.
+        """
+        batch, active, idle = self.batch, self.batch.active, self.batch.idle
+        by_class = scaled[batch.places]
+        by_panel = by_class if batch.class_of_panel is None else by_class[active.panel_class]
         self._active_gradient += size * np.matmul(by_panel[:, None, :], self._panels)[:, 0].astype(np.float64)
         if idle.n_panels:
-            idle_panels = _by_panel(self._values[:, active.n_columns :], idle)
+            idle_panels = _by_panel(self._values, idle, active.n_columns)
             of_idle = np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
             self._idle_gradient += size * of_idle.astype(np.float64)
-        pull = np.einsum("kn,kn->n", slope, self._mass)
-        self._row_square += pull @ np.multiply(standardized, standardized, out=self._work.squares[:n_rows])
-        weighted = np.einsum("cn,cnd->nd", by_panel, self._sums[:, :, :n_features], out=self._work.weighted[:n_rows])
-        self._cross += size * np.einsum("nd,nd->d", standardized, weighted).astype(np.float64)
+        np.einsum("kn,kn->n", slopes[batch.places], self._mass, out=self._memory.pull[tile])
+        pulled = matrix_in(weighted, len(self._values), self._n_features, self.dtype)
+        np.einsum("cn,cnd->nd", by_panel, self._sums[:, :, : self._n_features], out=pulled)
+        left = self._memory.left[tile, : self._n_features]
+        self._cross += size * _summed_products(left, pulled)
+
+    def end_stretch(self, n_rows: int, scratch: Floats) -> None:
+        """Add what is left to be done for so many rows."""
+        left = self._memory.left[:n_rows, : self._n_features]
+        squares = np.square(left, out=matrix_in(scratch, n_rows, self._n_features, self.dtype))
+        self._row_square += _weighted_sum(self._memory.pull[:n_rows].astype(self.dtype), squares)
 
     def by_candidate(self) -> Floats:
         """(J,)"""
-        active, idle = self._batch.active, self._batch.idle
-        gradient = np.zeros(len(self._batch.candidate_weight))
+        active, idle = self.batch.active, self.batch.idle
+        gradient = np.zeros(len(self.batch.candidate_weight))
         gradient[active.column[active.used]] = self._active_gradient.ravel()[active.used]
         gradient[idle.column[idle.used]] = self._idle_gradient.ravel()[idle.used]
         return gradient
@@ -277,39 +314,44 @@ class _BatchSums:
 
         `d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2` with `A_nj = c_nk w_j G_nj`, expanded into its three sums.
         """
-        batch, features = self._batch, self._batch.side.active
+        batch, features, factor = self.batch, self.batch.side.active, self.batch.side.weight.astype(np.float64)
         candidate_square = (batch.candidate_weight * by_candidate) @ batch.squared_features
         gradient = np.zeros(len(batch.feature_weight))
-        gradient[features] = -batch.feature_weight[features] * (self._row_square - 2 * self._cross + candidate_square)
+        sums = self._row_square / factor**2 - 2 * self._cross / factor + candidate_square
+        gradient[features] = -batch.feature_weight[features] * sums
         return gradient
 
 
-def _by_panel(values: Array, panels: Panels) -> Array:
-    """Kernel values (T, columns) as (C, T, width)."""
-    return values.reshape(len(values), panels.n_panels, panels.width).transpose(1, 0, 2)
+SUMMED_ROWS = 32
+"""Rows whose products are summed in float32: with all of them the error of the gradient by feature weights, in which
+much cancels, is 30 times as large, and fewer take longer."""
 
 
-class _SharedRows:
-    """Rows of a tile in standardised units, found once for all batches; those that are `known` have all features."""
-
-    def __init__(self, sides: Mapping[Precision, RowSide], features: Array, known: Array | None) -> None:
-        self._active = {dtype: side.active for dtype, side in sides.items()}
-        self._rows = {dtype: _standardized(side, features, known) for dtype, side in sides.items()}
-
-    def select(self, side: KernelSide, out: Array) -> Array:
-        """The features that a batch looks at, in `out` unless those are all."""
-        rows, active = self._rows[side.dtype], self._active[side.dtype]
-        if len(active) == len(side.active):
-            return rows
-        # Other modes than "raise" write to `out` without a copy between.
-        return np.take(rows, np.searchsorted(active, side.active), axis=1, out=out, mode="clip")
+def _in_parts(rows: Array) -> Array:
+    """So many rows each (parts, rows, ...), without those that are left over."""
+    count = len(rows) // SUMMED_ROWS
+    parts: Array = rows[: count * SUMMED_ROWS].reshape(count, SUMMED_ROWS, *rows.shape[1:])
+    return parts
 
 
-def _standardized(side: RowSide, features: Array, known: Array | None) -> Array:
-    if known is None or known.dtype != side.dtype:
-        return side.standardize(features, np.empty((len(features), len(side.active)), side.dtype))
-    # `take` keeps rows together in memory, as indexing would not.
-    return known if len(side.active) == known.shape[1] else np.take(known, side.active, axis=1)
+def _summed_products(left: Array, right: Array) -> Floats:
+    """`sum_n left_nd right_nd`, of a few rows at a time in their precision, and of these sums in float64."""
+    over = len(left) - len(left) % SUMMED_ROWS
+    found: Floats = np.einsum("knd,knd->kd", _in_parts(left), _in_parts(right)).sum(axis=0, dtype=np.float64)
+    return found + np.einsum("nd,nd->d", left[over:], right[over:]) if over < len(left) else found
+
+
+def _weighted_sum(weight: Array, rows: Array) -> Floats:
+    """`sum_n weight_n rows_nd`, likewise."""
+    over = len(rows) - len(rows) % SUMMED_ROWS
+    found: Floats = product(_in_parts(weight)[:, None, :], _in_parts(rows)).sum(axis=(0, 1), dtype=np.float64)
+    return found + weight[over:] @ rows[over:] if over < len(rows) else found
+
+
+def _by_panel(values: Array, panels: Panels, first: int) -> Array:
+    """Kernel values (T, columns) from a first column on as (C, T, width)."""
+    columns = values[:, first : first + panels.n_columns]
+    return columns.reshape(len(values), panels.n_panels, panels.width).transpose(1, 0, 2)
 
 
 @dataclass(frozen=True)
@@ -359,45 +401,136 @@ class LikelihoodKernel:
         Rows where `r_n` is 0 have no part in the gradient and are left out; of those that are held out the class sums
         are taken alone, by candidates with positive weight.
         """
-        shapes = [batch.shape for batch in self.batches]
         counted = max(int(np.count_nonzero(rows)) for rows in (weight, held_out) if rows is not None)
-        length = likelihood_tile_rows(counted, shapes)
-        works = likelihood_workspaces(length, shapes)
-        parts = [_BatchSums(batch, length, work) for batch, work in zip(self.batches, works, strict=True)]
-        ends = np.cumsum([len(batch.candidate_weight) for batch in self.batches])
-        own = [None] * len(parts) if itself is None else np.split(itself, ends[:-1])
-
-        def unscaled(rows: Any, class_sums: Callable[..., Floats]) -> Floats:
-            found = np.empty((previous.shape[-1], len(target[rows])))
-            found[...] = previous[rows].T if previous.ndim == 2 else previous[:, None]
-            tile, shared = features[rows], None
-            if standardized is not None or len(parts) > 1:
-                shared = _SharedRows(self.row_sides, tile, None if standardized is None else standardized[rows])
-            numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-            for part, candidates in zip(parts, own, strict=True):
-                pairs = None if candidates is None else meetings(candidates, numbers)
-                found[part.classes] += class_sums(part, tile, shared, pairs)
-            return found
-
+        rows = _Rows(features, standardized, previous, itself)
+        sums = _Sums(self, counted, rows)
         value, held_out_value = 0.0, 0.0
-        for rows in _tiles(weight, length):
-            loss, slopes = likelihood_slopes(unscaled(rows, _BatchSums.class_sums), target[rows], weight[rows])
-            value += loss
-            for part in parts:
-                part.add_gradients(slopes)
+        for index in _stretches(weight, sums.lengths.stretch):
+            unscaled = sums.take(rows, index)
+            own, share = target[index], weight[index]
+            for tile in sums.tiles(len(own)):
+                sums.add_class_sums(tile, unscaled)
+                loss, slopes = likelihood_slopes(unscaled[:, tile], own[tile], share[tile])
+                value += loss
+                sums.add_gradients(tile, slopes)
+            sums.end_stretch(len(own))
         if held_out is not None:
-            for rows in _tiles(held_out, length):
-                sums = unscaled(rows, _BatchSums.class_sums_alone)
-                held_out_value += likelihood_value(sums, target[rows], held_out[rows])
-        return Likelihood(value, *_gradients(parts), held_out_value)
+            for index in _stretches(held_out, sums.lengths.stretch):
+                unscaled = sums.take(rows, index)
+                for tile in sums.tiles(unscaled.shape[1]):
+                    sums.add_class_sums(tile, unscaled, alone=True)
+                held_out_value += likelihood_value(unscaled, target[index], held_out[index])
+        return Likelihood(value, *_gradients(sums.parts), held_out_value)
 
 
-def _tiles(weight: Floats, length: int) -> Iterator[Any]:
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a block that an evaluation may take, see `LikelihoodKernel.evaluate`."""
+
+    features: Array
+    standardized: Array | None
+    previous: Floats
+    itself: NDArray[np.int64] | None
+
+
+class _Sums:
+    """What an evaluation of a round of batches adds up, a stretch of rows after another."""
+
+    def __init__(self, kernel: LikelihoodKernel, n_rows: int, rows: _Rows) -> None:
+        self._sides = kernel.row_sides
+        of_rows = RowShape(
+            rows.previous.shape[-1],
+            rows.features.shape[1] if rows.standardized is None else rows.standardized.shape[1],
+            {dtype: len(side.active) for dtype, side in self._sides.items()},
+        )
+        shapes = [batch.shape for batch in kernel.batches]
+        self.lengths = likelihood_lengths(n_rows, of_rows, shapes)
+        self._memory = likelihood_memory(self.lengths, of_rows, shapes)
+        self.parts = [
+            _BatchSums(batch, self.lengths.tile, memory)
+            for batch, memory in zip(kernel.batches, self._memory.batches, strict=True)
+        ]
+        self._ends = np.cumsum([len(batch.candidate_weight) for batch in kernel.batches])[:-1]
+
+    def take(self, rows: _Rows, index: Any) -> Floats:
+        """The unscaled probabilities of the earlier rounds of a stretch of the rows (K, S), to which those of this one
+        are added.
+        """
+        previous = rows.previous[index].T if rows.previous.ndim == 2 else rows.previous[:, None]
+        numbers = np.arange(index.start, index.stop) if isinstance(index, slice) else index
+        unscaled = self._memory.unscaled[:, : len(numbers)]
+        unscaled[...] = previous
+        known = {dtype: self._standardized(dtype, rows, index, len(numbers)) for dtype in self._sides}
+        own = [None] * len(self.parts) if rows.itself is None else np.split(rows.itself, self._ends)
+        self._low = dict.fromkeys(known, False)
+        for part, candidates in zip(self.parts, own, strict=True):
+            pairs = None if candidates is None else meetings(candidates, numbers)
+            chosen = self._looked_at(part, known[part.dtype])
+            self._low[part.dtype] |= part.take(chosen, pairs)
+        return unscaled
+
+    def _standardized(self, dtype: Precision, rows: _Rows, index: Any, count: int) -> Array:
+        """All features that batches of a precision look at."""
+        side, out = self._sides[dtype], self._memory.rows[dtype][:count]
+        if rows.standardized is None or rows.standardized.dtype != dtype:
+            return side.standardize(rows.features[index], out)
+        known: Array = rows.standardized[index]
+        # Other modes than "raise" write to `out` without a copy between.
+        return known if len(side.active) == known.shape[1] else known.take(side.active, axis=1, out=out, mode="clip")
+
+    def _looked_at(self, part: _BatchSums, known: Array) -> Array:
+        """The features that a batch looks at."""
+        active, of_part = self._sides[part.dtype].active, part.batch.side.active
+        if len(active) == len(of_part):
+            return known
+        out = matrix_in(self._memory.scratch, len(known), len(of_part), part.dtype)
+        return known.take(np.searchsorted(active, of_part), axis=1, out=out, mode="clip")
+
+    def tiles(self, n_rows: int) -> Iterator[slice]:
+        """Of a stretch of so many rows."""
+        for first in range(0, n_rows, self.lengths.tile):
+            yield slice(first, min(first + self.lengths.tile, n_rows))
+
+    def add_class_sums(self, tile: slice, unscaled: Floats, alone: bool = False) -> None:
+        """Those of a tile; `alone`, without what gradients need."""
+        used = dict.fromkeys(self._sides, 0)
+        values: list[Array] = []
+        length = tile.stop - tile.start
+        for part in self.parts:
+            columns = part.batch.alone_columns if alone else part.batch.side.operand.shape[1]
+            first = used[part.dtype]
+            used[part.dtype] += length * columns
+            values.append(self._memory.values[part.dtype][first : used[part.dtype]].reshape(length, columns))
+            part.exponents(tile, values[-1])
+        for dtype, count in used.items():
+            exponentiate(self._memory.values[dtype][:count], dtype, self._low[dtype])
+        found = unscaled[:, tile]
+        for part, own in zip(self.parts, values, strict=True):
+            part.leave_out(tile, own)
+            found[part.batch.places] += part.class_sums_alone(tile, own) if alone else part.class_sums(tile, own)
+
+    def add_gradients(self, tile: slice, slopes: Floats) -> None:
+        """Those of the tile whose class sums were added last, given the slopes `c` (K, T)."""
+        # Of the order of 1: slopes of the order of 1 / N make denormal numbers of kernel values next to 0, and the
+        # products take twenty times as long. A power of 2 changes no other bit.
+        size = 2.0 ** np.frexp(np.abs(slopes).max(initial=0.0))[1]
+        scaled = slopes / size
+        in_precision = {dtype: scaled.astype(dtype, copy=False) for dtype in self._sides}
+        for part in self.parts:
+            part.add_gradients(tile, slopes, in_precision[part.dtype], size, self._memory.weighted)
+
+    def end_stretch(self, n_rows: int) -> None:
+        for part in self.parts:
+            part.end_stretch(n_rows, self._memory.scratch)
+
+
+def _stretches(weight: Floats, length: int) -> Iterator[Any]:
     """Indices of the rows that have a weight, at most so many at a time."""
     rows = np.flatnonzero(weight)
     everywhere = len(rows) == len(weight)
     for first in range(0, len(rows), length):
-        yield slice(first, first + length) if everywhere else rows[first : first + length]
+        last = min(first + length, len(rows))
+        yield slice(first, last) if everywhere else rows[first:last]
 
 
 def meetings(candidates: NDArray[np.int64], rows: NDArray[np.int64]) -> Pairs:

@@ -1,15 +1,14 @@
 """How many rows a kernel takes at a time, and the memory it takes them in.
 
 A thread keeps that memory from one tile, one block and one evaluation to the next: mapping megabytes anew costs as much
-as a small evaluation. Letters are those of `kernel`; `W` is the width of the class sums.
+as a small evaluation. Letters are those of `kernel`; `W` is the width of the class sums, `S` the rows of a stretch.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -19,13 +18,16 @@ Precision = Literal["float32", "float64"]
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
 
-TILE_ENTRIES = 2**20
+TILE_ENTRIES = 2**21
 """Numbers a tile holds: the kernel matrix and the class sums stay in the last cache level (4 MiB in float32)."""
 
-LONGEST_TILE = 2048
+LONGEST_TILE = 4096
 SHORTEST_TILE = 32
 MOST_ENTRIES = 2**22
 """Numbers a tile may hold before it gets shorter than `SHORTEST_TILE` (16 MiB in float32)."""
+
+STRETCH_ENTRIES = 2**20
+"""Numbers that an evaluation holds of the rows of a stretch, unless those of one tile are more."""
 
 UNPACKED_PRODUCT = 10**6
 """Multiplications up to which OpenBLAS computes a product without packing its operands first, a quarter faster."""
@@ -54,7 +56,7 @@ def tile_rows(n_rows: int, entries_per_row: int) -> int:
 
 def longest_tile(n_rows: int, entries_per_row: int) -> int:
     """Rows of a tile at most, of up to so many rows: the only one of a short block is half as long again as others."""
-    return min(n_rows, int(1.5 * tile_rows(MOST_ENTRIES * 2**20, entries_per_row)) + 1)
+    return whole_lanes(min(n_rows, int(1.5 * tile_rows(MOST_ENTRIES * 2**20, entries_per_row)) + 1))
 
 
 def strips(rows: int, multiplications: int) -> list[slice]:
@@ -74,22 +76,10 @@ class TileBuffers:
     values: Array
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """Memory of one tile of the likelihood for one batch of a round."""
-
-    tile: TileBuffers
-    sums: Array
-    """Class sums of every panel (C, T, W)."""
-    squares: Floats
-    """`z^2` (T, D); all batches share what it lies in."""
-    weighted: Array
-    """`A s` (T, D), likewise; and so is the left operand of the kernel."""
-
-
 def kernel_tile(rows: int, n_features: int, columns: int, dtype: Precision) -> TileBuffers:
     """This thread's memory for tiles of the kernel alone; what the thread was given before is overwritten."""
-    left, standardized, values = _carve(rows, [n_features + 2, n_features, _stride(columns, dtype)], [dtype] * 3)
+    widths = n_features + 2, n_features, columns + alias_padding(columns, dtype)
+    left, standardized, values = _carve([(rows, width, dtype) for width in widths])
     return TileBuffers(left, standardized, values[:, :columns])
 
 
@@ -100,7 +90,7 @@ def sums_width(n_features: int) -> int:
 
 @dataclass(frozen=True)
 class LikelihoodShape:
-    """What the memory of a batch in a tile of the likelihood depends on."""
+    """What the memory of a batch in an evaluation of the likelihood depends on."""
 
     n_features: int
     columns: int
@@ -110,55 +100,129 @@ class LikelihoodShape:
 
     @property
     def entries(self) -> int:
-        """Of its kernel matrix and class sums, for each row."""
+        """Of its kernel matrix and class sums, for each row of a tile."""
         return self.columns + self.n_panels * self.sums_width
 
 
-def likelihood_tile_rows(n_rows: int, shapes: Sequence[LikelihoodShape]) -> int:
-    """Rows of a tile of the likelihood: by its kernel matrices, class sums and, of further batches, `z`."""
-    return tile_rows(n_rows, sum(shape.entries for shape in shapes) + sum(shape.n_features for shape in shapes[1:]))
+@dataclass(frozen=True)
+class RowShape:
+    """What the memory for the rows of an evaluation depends on, whatever batches they meet."""
+
+    n_classes: int
+    n_numbers: int
+    """Of a row as it comes."""
+    n_features: Mapping[Precision, int]
+    """That any batch of a precision looks at."""
 
 
-def workspace_widths(shapes: Sequence[LikelihoodShape]) -> list[int]:
-    """Numbers for each row of a tile in the arrays of `likelihood_workspaces`: of the three that all batches share, in
-    float64, and of three more of each batch, in its own precision.
+@dataclass(frozen=True)
+class Lengths:
+    """Rows that an evaluation takes at a time.
+
+    What has to be done for each of them whatever they meet, it does for a *stretch* of several tiles at once: threads
+    wait for each other wherever a call gives the interpreter lock back, and many short calls leave them no time.
     """
-    widest = max(shape.n_features for shape in shapes)
-    own = [
-        (shape.n_features, _stride(shape.columns, shape.dtype), shape.n_panels * shape.sums_width) for shape in shapes
+
+    tile: int
+    stretch: int
+
+
+def likelihood_lengths(n_rows: int, rows: RowShape, batches: Sequence[LikelihoodShape]) -> Lengths:
+    """Tiles by the kernel matrices and class sums and, of further batches, rows; stretches by all there is of a row."""
+    entries = sum(shape.entries for shape in batches) + sum(shape.n_features for shape in batches[1:])
+    tile = whole_lanes(tile_rows(n_rows, entries))
+    tiles = STRETCH_ENTRIES // (tile * sum(stretch_widths(rows, batches)))
+    return Lengths(tile, tile * min(max(tiles, 1), max(-(-n_rows // tile), 1)))
+
+
+def whole_lanes(length: int) -> int:
+    """Rows whose numbers fill whole cache lines, however many each has."""
+    return -(-length // LANES) * LANES
+
+
+def stretch_widths(rows: RowShape, batches: Sequence[LikelihoodShape]) -> list[int]:
+    """Numbers for each row of a stretch at most: of what batches share, of the row as it comes and, in each precision,
+    in standard units, some of them scored; and of each batch.
+    """
+    widest = max(shape.n_features for shape in batches)
+    standardized = 2 * sum(rows.n_features.values())
+    return [2 * rows.n_classes + 4, widest, rows.n_numbers, standardized, *(shape.n_features + 3 for shape in batches)]
+
+
+@dataclass(frozen=True)
+class BatchMemory:
+    """Of one batch."""
+
+    left: Array
+    """Its left operands of the kernel (S, D + 2)."""
+    pull: Floats
+    """`sum_k c_nk u_nk` (S,)"""
+    sums: Array
+    """Class sums of every panel of a tile (C, T, W)."""
+
+
+@dataclass(frozen=True)
+class LikelihoodMemory:
+    """Of a stretch of `S` rows, and of a tile of it."""
+
+    unscaled: Floats
+    """(K, S)"""
+    rows: dict[Precision, Array]
+    """In standard units (S, features)."""
+    scratch: Floats
+    """(S, D), for one batch after another; so is the next."""
+    weighted: Floats
+    """`A s` (T, D)"""
+    values: dict[Precision, Array]
+    """Kernel matrices of all batches of a precision, one after the other: to be exponentiated in one call."""
+    batches: list[BatchMemory]
+
+
+def likelihood_memory(lengths: Lengths, rows: RowShape, batches: Sequence[LikelihoodShape]) -> LikelihoodMemory:
+    """This thread's memory for the batches of a round; what the thread was given before is overwritten."""
+    tile, stretch = lengths.tile, lengths.stretch
+    widest = max(shape.n_features for shape in batches)
+    columns: dict[Precision, int] = {}
+    for shape in batches:
+        columns[shape.dtype] = columns.get(shape.dtype, 0) + shape.columns
+    wanted: list[tuple[int, int, Precision]] = [
+        (rows.n_classes, stretch, "float64"),
+        (stretch, widest, "float64"),
+        (tile, widest, "float64"),
+        *((stretch, width, dtype) for dtype, width in rows.n_features.items()),
+        *((tile, width, dtype) for dtype, width in columns.items()),
     ]
-    return [widest + 2, widest, widest, *chain(*own)]
+    for shape in batches:
+        wanted.append((stretch, shape.n_features + 2, shape.dtype))
+        wanted.append((1, stretch, "float64"))
+        wanted.append((shape.n_panels * tile, shape.sums_width, shape.dtype))
+    unscaled, scratch, weighted, *others = _carve(wanted)
+    standardized = dict(zip(rows.n_features, others, strict=False))
+    values = dict(zip(columns, others[len(standardized) :], strict=False))
+    own = others[len(standardized) + len(values) :]
+    return LikelihoodMemory(
+        unscaled,
+        standardized,
+        scratch,
+        weighted,
+        {dtype: matrix.reshape(-1) for dtype, matrix in values.items()},
+        [
+            BatchMemory(left, pull[0], sums.reshape(shape.n_panels, tile, shape.sums_width))
+            for shape, left, pull, sums in zip(batches, own[::3], own[1::3], own[2::3], strict=True)
+        ],
+    )
 
 
-def likelihood_workspaces(rows: int, shapes: Sequence[LikelihoodShape]) -> list[Workspace]:
-    """This thread's memory for tiles of the batches of a round; what the thread was given before is overwritten."""
-    dtypes: list[Precision] = ["float64"] * 3
-    for shape in shapes:
-        dtypes += [shape.dtype] * 3
-    left, weighted, squares, *own = _carve(rows, workspace_widths(shapes), dtypes)
-    return [
-        Workspace(
-            TileBuffers(
-                _matrix(left, rows, shape.n_features + 2, shape.dtype), standardized, values[:, : shape.columns]
-            ),
-            sums.reshape(shape.n_panels, rows, shape.sums_width),
-            _matrix(squares, rows, shape.n_features, "float64"),
-            _matrix(weighted, rows, shape.n_features, shape.dtype),
-        )
-        for shape, standardized, values, sums in zip(shapes, own[::3], own[1::3], own[2::3], strict=True)
-    ]
-
-
-def _matrix(numbers: Floats, rows: int, width: int, dtype: Precision) -> Array:
+def matrix_in(numbers: Array, rows: int, width: int, dtype: Precision) -> Array:
     """The first numbers of some memory as a matrix."""
     matrix: Array = numbers.reshape(-1).view(dtype)[: rows * width].reshape(rows, width)
     return matrix
 
 
-def _stride(columns: int, dtype: Precision) -> int:
-    """Columns of a kernel matrix with what keeps its rows out of the same cache sets."""
+def alias_padding(columns: int, dtype: Precision) -> int:
+    """Further columns of a kernel matrix that keep its rows out of the same cache sets."""
     number_bytes = np.dtype(dtype).itemsize
-    return columns + (ALIGNMENT // number_bytes if columns * number_bytes % ALIASED_BYTES == 0 else 0)
+    return ALIGNMENT // number_bytes if columns * number_bytes % ALIASED_BYTES == 0 else 0
 
 
 class _Memory(threading.local):
@@ -171,15 +235,15 @@ class _Memory(threading.local):
 _memory = _Memory()
 
 
-def _carve(rows: int, widths: Sequence[int], dtypes: Sequence[Precision]) -> list[Array]:
-    """Matrices side by side in this thread's memory, each at the start of a cache line."""
-    sizes = [rows * width * np.dtype(dtype).itemsize for width, dtype in zip(widths, dtypes, strict=True)]
+def _carve(matrices: Sequence[tuple[int, int, Precision]]) -> list[Array]:
+    """Matrices of so many rows and columns side by side in this thread's memory, each at the start of a cache line."""
+    sizes = [rows * width * np.dtype(dtype).itemsize for rows, width, dtype in matrices]
     steps = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
     if len(_memory.bytes) < sum(steps) + ALIGNMENT:
         _memory.bytes = np.empty(sum(steps) + ALIGNMENT, dtype=np.uint8)
     first = -_memory.bytes.ctypes.data % ALIGNMENT
     carved: list[Array] = []
-    for width, dtype, size, step in zip(widths, dtypes, sizes, steps, strict=True):
+    for (rows, width, dtype), size, step in zip(matrices, sizes, steps, strict=True):
         carved.append(_memory.bytes[first : first + size].view(dtype).reshape(rows, width))
         first += step
     return carved

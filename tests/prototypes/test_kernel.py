@@ -29,10 +29,15 @@ from protodask.prototypes.likelihood import (
 )
 from protodask.prototypes.objective import LIKELIHOOD, RoundProblem, make_problem
 from protodask.prototypes.tiles import (
+    Lengths,
     LikelihoodShape,
     Precision,
+    RowShape,
+    alias_padding,
     kernel_tile,
-    likelihood_workspaces,
+    likelihood_lengths,
+    likelihood_memory,
+    stretch_widths,
     strips,
     tile_rows,
 )
@@ -479,28 +484,51 @@ def test_strips__follow_one_another_over_all_rows(rows: int, multiplications: in
     assert all(strip.stop > strip.start for strip in found)
 
 
-def all_buffers(rows: int, columns: int, precision: Precision) -> list[NDArray[Any]]:
-    """Those of two batches, of which what both share once."""
-    first, second = likelihood_workspaces(
-        rows, [LikelihoodShape(3, columns, 2, 16, precision), LikelihoodShape(5, 40, 1, 16, "float64")]
-    )
-    shared = [second.tile.left, second.squares, second.weighted]
-    for one, other in zip([first.tile.left, first.squares, first.weighted], shared, strict=True):
-        assert np.shares_memory(one, other)
-    own = [buffer for work in (first, second) for buffer in (work.tile.values, work.tile.standardized, work.sums)]
-    return [*own, *shared]
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("columns", [1, 512, 1000, 1024])
+def test_likelihood_memory__arrays_share_no_memory(precision: Precision, columns: int) -> None:
+    shapes = [LikelihoodShape(3, columns, 2, 16, precision), LikelihoodShape(5, 40, 1, 16, "float64")]
+    found = likelihood_memory(Lengths(32, 96), RowShape(4, 7, {precision: 6, "float64": 6}), shapes)
+    own = [buffer for batch in found.batches for buffer in (batch.left, batch.pull, batch.sums)]
+    shared = [found.unscaled, found.scratch, found.weighted, *found.rows.values(), *found.values.values()]
+    buffers = [*own, *shared]
+    for number, buffer in enumerate(buffers):
+        buffer.fill(number)
+    assert all((buffer == number).all() for number, buffer in enumerate(buffers))
+    assert all(buffer.ctypes.data % tiles_module.ALIGNMENT == 0 for buffer in buffers)
+    assert [batch.left.shape for batch in found.batches] == [(96, 5), (96, 7)]
+    assert [batch.sums.shape for batch in found.batches] == [(2, 32, 16), (1, 32, 16)]
+    assert sum(len(values) for values in found.values.values()) == 32 * (columns + 40)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("columns", [1, 512, 1000, 1024])
-def test_likelihood_workspaces__arrays_share_no_memory_and_no_cache_sets(precision: Precision, columns: int) -> None:
-    buffers = all_buffers(100, columns, precision)
-    for number, buffer in enumerate(buffers):
-        buffer.fill(number)
-    assert all((buffer == number).all() for number, buffer in enumerate(buffers))
-    assert buffers[0].shape == (100, columns)
-    assert buffers[0].strides[0] % tiles_module.ALIASED_BYTES != 0
-    assert all(buffer.ctypes.data % tiles_module.ALIGNMENT == 0 for buffer in buffers)
+def test_alias_padding__keeps_rows_out_of_the_same_cache_sets(precision: Precision, columns: int) -> None:
+    width = columns + alias_padding(columns, precision)
+    assert width * np.dtype(precision).itemsize % tiles_module.ALIASED_BYTES != 0
+    assert kernel_tile(100, 3, columns, precision).values.shape == (100, columns)
+    case = make_case(0, n_rows=1200, n_candidates=columns, zeros=0.0)
+    assert case.kernel(precision).batches[0].side.operand.shape[1] * 4 % tiles_module.ALIASED_BYTES != 0
+
+
+@settings(max_examples=60)
+@given(
+    n_rows=st.integers(1, 10**6),
+    n_classes=st.integers(1, 40),
+    n_numbers=st.integers(1, 500),
+    batches=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 2000), st.integers(0, 60)), min_size=1, max_size=12),
+)
+def test_likelihood_lengths__hold_no_more_than_is_allowed_or_one_tile(
+    n_rows: int, n_classes: int, n_numbers: int, batches: list[tuple[int, int, int]]
+) -> None:
+    shapes = [LikelihoodShape(d, columns, panels, 16, "float32") for d, columns, panels in batches]
+    rows = RowShape(n_classes, n_numbers, {"float32": max(d for d, _, _ in batches)})
+    found = likelihood_lengths(n_rows, rows, shapes)
+    assert found.tile % tiles_module.LANES == 0
+    assert found.stretch % found.tile == 0
+    assert found.stretch < n_rows + found.tile
+    held = found.stretch * sum(stretch_widths(rows, shapes))
+    assert held <= tiles_module.STRETCH_ENTRIES or found.stretch == found.tile
 
 
 def test_kernel_tile__is_the_same_memory_again_in_a_thread_and_another_in_another_thread() -> None:

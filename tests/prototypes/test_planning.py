@@ -252,13 +252,13 @@ MANY_CANDIDATES = make_shape((10**6,) * 2, 100, 2**16, n_candidates=10**5)
 """A driver needs half a gibibyte for them and more."""
 
 
-@pytest.mark.parametrize("machine", [5 * 1130, 2**20])
+@pytest.mark.parametrize("machine", [5 * 1170, 2**20])
 def test_remedies__workers_get_what_the_machine_has(machine: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "process_memory_limit", lambda: machine * MIB)
-    for limit in (1120, 2000):
+    for limit in (1150, 2000):
         processes = Processes("threads", 1, 4, limit * MIB, limit * MIB)
         changes = changes_for(BIG_BLOCKS, processes)
-        assert ("workers" in changes) == (limit > 1122)
+        assert ("workers" in changes) == (limit > 1158)
     remedy, _, workers = changes["workers"]
     assert (workers.kind, workers.count, workers.threads) == ("workers", 4, 1)
     assert workers.memory_bytes == min(2000, machine // 5) * MIB
@@ -299,7 +299,8 @@ def test_remedies__of_a_driver_with_too_little_memory(worker: int, settings: str
 def test_remedies__name_every_setting_that_helps() -> None:
     found = plan_shape(BIG_BLOCKS, Processes("threads", 1, 4, 1280 * MIB, 1280 * MIB))
     assert {remedy.setting for remedy in found.remedies} == {"threads", "workers", "block_rows", "memory"}
-    nearly = plan_shape(replace(BIG_BLOCKS, layout=Layout(2 * 10**7, 2**18)), found.processes)
+    more = replace(found.processes, memory_bytes=1900 * MIB, driver_bytes=1900 * MIB)
+    nearly = plan_shape(replace(BIG_BLOCKS, layout=Layout(2 * 10**7, 2**18)), more)
     assert "feature_bytes" in {remedy.setting for remedy in nearly.remedies}
 
 
