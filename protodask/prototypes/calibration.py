@@ -22,11 +22,11 @@ from protodask.data.format.schema import FEATURES, TARGET, WEIGHT
 from protodask.engine import Arrays, Block, Engine, Layout, Reduction, identity
 from protodask.engine.costs import longest_share
 from protodask.engine.scheduling import Processes
+from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.footprint import Shape
 from protodask.prototypes.forms import expected_forms
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.likelihood import Candidates
 from protodask.prototypes.objective import LIKELIHOOD, RoundProblem, batch_sizes, make_problem, starting_point
 
 PASS_SECONDS = 0.15

@@ -32,6 +32,9 @@ FLOAT32_REACH = 177.0
 gradient by `v`, grow to this size and cancel to small numbers, with an error of about this many times 2^-24. Weights
 that large come with few features, where float64 costs least."""
 
+STEEPEST = 1e6
+"""Largest weight of a feature at which the squares of what is farthest stay finite in float32."""
+
 FARTHEST = 1e12
 """Standard deviations from the mean at which a feature is cut off."""
 
@@ -371,7 +374,8 @@ def kernel_side(
     weight = feature_weight[active]
     scaled = prototypes * weight
     longest = float(np.einsum("jd,jd->j", scaled, scaled).max(initial=0.0))
-    dtype: Precision = "float64" if longest > FLOAT32_REACH else precision
+    steep = longest > FLOAT32_REACH or weight.max(initial=0.0) > STEEPEST
+    dtype: Precision = "float64" if steep else precision
     root = exponential(dtype).root
     operand = np.empty((len(active) + 2, len(prototypes)), dtype=dtype)
     np.multiply(scaled.T, root, out=operand[:-2], casting="same_kind")

@@ -26,16 +26,11 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.prototypes.batch_kernel import BatchKernel, Candidates
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.likelihood import (
-    BatchKernel,
-    Candidates,
-    Likelihood,
-    LikelihoodKernel,
-    merge_likelihoods,
-)
+from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, merge_likelihoods
 from protodask.prototypes.solver import Evaluation
 from protodask.prototypes.tiles import Precision
 

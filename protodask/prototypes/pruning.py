@@ -23,13 +23,14 @@ from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, ro
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
+from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.candidates import HELD_OUT
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, kernel_side
-from protodask.prototypes.likelihood import Candidates, meetings
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, own_rows
 from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.round_sums import meetings
 from protodask.prototypes.setting_checks import check_count
 from protodask.prototypes.solver import solve, solver_scale
 from protodask.prototypes.tiles import tile_rows

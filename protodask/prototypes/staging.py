@@ -20,8 +20,8 @@ from protodask.data.format.schema import FEATURES, TARGET, WEIGHT, row_weights
 from protodask.engine import Arrays, ArraySource, Block, Engine, Source, array_source
 from protodask.prototypes.candidates import HELD_OUT, SCORES, priority
 from protodask.prototypes.kernel import RowSide, Standardization
-from protodask.prototypes.likelihood import meetings
 from protodask.prototypes.objective import RoundProblem
+from protodask.prototypes.round_sums import meetings
 
 SPARE = 1.2
 """Times the wanted rows that the bound on their priorities is made for, so that as good as never fewer are below it."""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET
 from protodask.engine import Arrays, Engine, Source
+from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.likelihood import Candidates
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, make_problem
 from protodask.prototypes.tiles import Precision
 

@@ -22,6 +22,7 @@ from protodask.engine import Engine, array_source
 from protodask.prototypes import FitConfig, PrototypeSet
 from protodask.prototypes import tiles as tiles_module
 from protodask.prototypes import training as training_module
+from protodask.prototypes.batch_kernel import BatchKernel, Candidates
 from protodask.prototypes.config import FeatureForms, FeatureWeights
 from protodask.prototypes.forms import (
     FARTHEST_SCORE,
@@ -40,7 +41,7 @@ from protodask.prototypes.forms import (
     sample_rows,
 )
 from protodask.prototypes.kernel import Knots, Line, Standardization
-from protodask.prototypes.likelihood import BatchKernel, Candidates, LikelihoodKernel
+from protodask.prototypes.likelihood import LikelihoodKernel
 from protodask.prototypes.model import SCORED_ROWS
 from protodask.prototypes.objective import make_problem, starting_point
 from protodask.prototypes.scores import MemoryScores

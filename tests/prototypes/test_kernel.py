@@ -18,15 +18,9 @@ from reference.objective import Penalty, dense_objective, finite_difference, gra
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import tiles as tiles_module
+from protodask.prototypes.batch_kernel import BatchKernel, Candidates
 from protodask.prototypes.kernel import ScoreKernel, Standardization, exponential
-from protodask.prototypes.likelihood import (
-    BatchKernel,
-    Candidates,
-    Likelihood,
-    LikelihoodKernel,
-    likelihood_slopes,
-    merge_likelihoods,
-)
+from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, likelihood_slopes, merge_likelihoods
 from protodask.prototypes.objective import LIKELIHOOD, RoundProblem, make_problem
 from protodask.prototypes.tiles import (
     Lengths,
@@ -414,6 +408,20 @@ def test_evaluate__gradient_is_that_of_finite_differences(case: Case) -> None:
     np.testing.assert_allclose(
         np.concatenate([found.by_feature.ravel(), found.by_candidate]), slope, rtol=1e-6, atol=1e-8
     )
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("weight", [1e-50, 1e-42, 1e-25, 1e7, 1e10])
+def test_evaluate__of_feature_weights_next_to_nothing_and_of_very_large_ones(
+    precision: Precision, weight: float
+) -> None:
+    case = make_case(13, zeros=0.0)
+    extreme = replace(case, v=np.where(np.arange(3) == 1, weight, case.v))
+    found = extreme.evaluate(precision)
+    value, by_v, by_w = dense_objective(*extreme.data, UNPENALISED)(extreme.v, extreme.w)
+    assert_agrees(found, value, by_v, by_w, TOLERANCE[precision], extreme.term_norms())
+    far = replace(extreme, raw=extreme.raw + np.float32(1e15))
+    assert np.isfinite(far.evaluate(precision).by_feature).all()
 
 
 def test_evaluate__of_large_offsets_in_float32_keeps_its_digits() -> None:

@@ -12,9 +12,9 @@ from reference import objective as oracle
 
 from protodask.data.format.schema import row_weights
 from protodask.engine import Block, Engine, array_source, zip_sources
+from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.likelihood import Candidates
 from protodask.prototypes.objective import Objective, Penalty, batch_sizes, make_problem
 from protodask.prototypes.tiles import Precision
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protodask.engine import Engine
+from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.likelihood import Candidates
 from protodask.prototypes.objective import Objective, Penalty, make_problem
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.solver import (

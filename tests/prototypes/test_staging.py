@@ -24,6 +24,7 @@ from protodask.prototypes import config as config_module
 from protodask.prototypes import forms as forms_module
 from protodask.prototypes import staging as staging_module
 from protodask.prototypes import steps as steps_module
+from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.candidates import HELD_OUT, priority
 from protodask.prototypes.config import MOST_STAGED_BYTES, stage_row_bytes, staged_rows
 from protodask.prototypes.convergence import ConvergenceWarning
@@ -32,7 +33,6 @@ from protodask.prototypes.footprint import shape_of
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, FitEvent, IterationDone
 from protodask.prototypes.kernel import Standardization, exponential, row_side
-from protodask.prototypes.likelihood import Candidates
 from protodask.prototypes.objective import LIKELIHOOD, Penalty, RoundProblem, make_problem, starting_point
 from protodask.prototypes.planning import plan_shape, stepped_rows
 from protodask.prototypes.run_progress import read_progress

@@ -1,0 +1,302 @@
+"""What one evaluation of the likelihood adds up, for a round of batches: a stretch of rows after another, in tiles.
+
+Letters are those of `likelihood` and of `tiles`; sums over rows are float64 whatever the precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.prototypes.batch_kernel import BatchKernel
+from protodask.prototypes.kernel import RowSide, exponentiate, product
+from protodask.prototypes.panels import Panels
+from protodask.prototypes.tiles import (
+    Array,
+    BatchMemory,
+    Floats,
+    Precision,
+    RowShape,
+    likelihood_lengths,
+    likelihood_memory,
+    matrix_in,
+    strips,
+)
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Rows of a tile, and the candidates of a batch that they are."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a block that an evaluation may take, see `likelihood.LikelihoodKernel.evaluate`."""
+
+    features: Array
+    standardized: Array | None
+    previous: Floats
+    itself: NDArray[np.int64] | None
+
+
+def stretches(weight: Floats, length: int) -> Iterator[Any]:
+    """Indices of the rows that have a weight, at most so many at a time."""
+    rows = np.flatnonzero(weight)
+    everywhere = len(rows) == len(weight)
+    for first in range(0, len(rows), length):
+        last = min(first + length, len(rows))
+        yield slice(first, last) if everywhere else rows[first:last]
+
+
+def meetings(candidates: NDArray[np.int64], rows: NDArray[np.int64]) -> Pairs:
+    """Places of candidates among some ascending rows, and which candidates these are."""
+    places = np.minimum(np.searchsorted(rows, candidates), len(rows) - 1)
+    met = np.flatnonzero(rows[places] == candidates)
+    return places[met], met
+
+
+class RoundSums:
+    """What an evaluation of a round of batches adds up, a stretch of rows after another."""
+
+    def __init__(
+        self, batches: Sequence[BatchKernel], sides: Mapping[Precision, RowSide], n_rows: int, rows: Rows
+    ) -> None:
+        self._sides = sides
+        of_rows = RowShape(
+            rows.previous.shape[-1],
+            rows.features.shape[1] if rows.standardized is None else rows.standardized.shape[1],
+            {dtype: len(side.active) for dtype, side in self._sides.items()},
+        )
+        shapes = [batch.shape for batch in batches]
+        self.lengths = likelihood_lengths(n_rows, of_rows, shapes)
+        self._memory = likelihood_memory(self.lengths, of_rows, shapes)
+        self._parts = [
+            BatchSums(batch, self.lengths.tile, memory)
+            for batch, memory in zip(batches, self._memory.batches, strict=True)
+        ]
+        self._ends = np.cumsum([len(batch.candidate_weight) for batch in batches])[:-1]
+
+    def take(self, rows: Rows, index: Any) -> Floats:
+        """The unscaled probabilities of the earlier rounds of a stretch of the rows (K, S), to which those of this one
+        are added.
+        """
+        previous = rows.previous[index].T if rows.previous.ndim == 2 else rows.previous[:, None]
+        numbers = np.arange(index.start, index.stop) if isinstance(index, slice) else index
+        unscaled = self._memory.unscaled[:, : len(numbers)]
+        unscaled[...] = previous
+        known = {dtype: self._standardized(dtype, rows, index, len(numbers)) for dtype in self._sides}
+        own = [None] * len(self._parts) if rows.itself is None else np.split(rows.itself, self._ends)
+        self._low = dict.fromkeys(known, False)
+        for part, candidates in zip(self._parts, own, strict=True):
+            pairs = None if candidates is None else meetings(candidates, numbers)
+            chosen = self._looked_at(part, known[part.dtype])
+            self._low[part.dtype] |= part.take(chosen, pairs)
+        return unscaled
+
+    def _standardized(self, dtype: Precision, rows: Rows, index: Any, count: int) -> Array:
+        """All features that batches of a precision look at."""
+        side, out = self._sides[dtype], self._memory.rows[dtype][:count]
+        if rows.standardized is None or rows.standardized.dtype != dtype:
+            return side.standardize(rows.features[index], out)
+        known: Array = rows.standardized[index]
+        # Other modes than "raise" write to `out` without a copy between.
+        return known if len(side.active) == known.shape[1] else known.take(side.active, axis=1, out=out, mode="clip")
+
+    def _looked_at(self, part: BatchSums, known: Array) -> Array:
+        """The features that a batch looks at."""
+        active, of_part = self._sides[part.dtype].active, part.batch.side.active
+        if len(active) == len(of_part):
+            return known
+        out = matrix_in(self._memory.scratch, len(known), len(of_part), part.dtype)
+        return known.take(np.searchsorted(active, of_part), axis=1, out=out, mode="clip")
+
+    def tiles(self, n_rows: int) -> Iterator[slice]:
+        """Of a stretch of so many rows."""
+        for first in range(0, n_rows, self.lengths.tile):
+            yield slice(first, min(first + self.lengths.tile, n_rows))
+
+    def add_class_sums(self, tile: slice, unscaled: Floats, alone: bool = False) -> None:
+        """Those of a tile; `alone`, without what gradients need."""
+        used = dict.fromkeys(self._sides, 0)
+        values: list[Array] = []
+        length = tile.stop - tile.start
+        for part in self._parts:
+            columns = part.batch.alone_columns if alone else part.batch.side.operand.shape[1]
+            first = used[part.dtype]
+            used[part.dtype] += length * columns
+            values.append(self._memory.values[part.dtype][first : used[part.dtype]].reshape(length, columns))
+            part.exponents(tile, values[-1])
+        for dtype, count in used.items():
+            exponentiate(self._memory.values[dtype][:count], dtype, self._low[dtype])
+        found = unscaled[:, tile]
+        for part, own in zip(self._parts, values, strict=True):
+            part.leave_out(tile, own)
+            found[part.batch.places] += part.class_sums_alone(tile, own) if alone else part.class_sums(tile, own)
+
+    def add_gradients(self, tile: slice, slopes: Floats) -> None:
+        """Those of the tile whose class sums were added last, given the slopes `c` (K, T)."""
+        size = _size(slopes)
+        scaled = slopes / size
+        in_precision = {dtype: scaled.astype(dtype, copy=False) for dtype in self._sides}
+        for part in self._parts:
+            part.add_gradients(tile, slopes, in_precision[part.dtype], size, self._memory.weighted)
+
+    def end_stretch(self, n_rows: int) -> None:
+        for part in self._parts:
+            part.end_stretch(n_rows, self._memory.scratch)
+
+    def gradients(self) -> tuple[Floats, Floats]:
+        """By the feature weights of every batch (B, all features) and by candidate weights (J,)."""
+        by_candidate = [part.by_candidate() for part in self._parts]
+        by_feature = [part.by_feature(gradient) for part, gradient in zip(self._parts, by_candidate, strict=True)]
+        return np.stack(by_feature), np.concatenate(by_candidate)
+
+
+class BatchSums:
+    """What an evaluation adds up for a batch: of a stretch of rows the left operands, of each of its tiles the class
+    sums, then, given their slopes, the gradients.
+    """
+
+    def __init__(self, batch: BatchKernel, tile: int, memory: BatchMemory) -> None:
+        self.batch = batch
+        self._memory = memory
+        active, idle = batch.active, batch.idle
+        self._strips = strips(tile, active.width * batch.sum_operand.shape[2])
+        self._active_gradient = np.zeros((active.n_panels, active.width))
+        self._idle_gradient = np.zeros((idle.n_panels, idle.width))
+        self._n_features = len(batch.side.active)
+        # Of `x = r v z` for the root `r` of the kernel's exponential.
+        self._row_square = np.zeros(self._n_features)  # sum_n a_n x_nd^2
+        self._cross = np.zeros(self._n_features)  # sum_n x_nd (A s)_nd
+
+    @property
+    def dtype(self) -> Precision:
+        return self.batch.side.dtype
+
+    def take(self, standardized: Array, own: Pairs | None) -> bool:
+        """A stretch of rows; whether an exponent may be low.
+
+        `own` are rows that are candidates, which do not look at themselves.
+        """
+        self._own = None
+        if own is not None and len(own[0]):
+            order = np.argsort(own[0])
+            self._own = own[0][order], self.batch.column_of[own[1][order]]
+        return self.batch.side.left_operand(standardized, self._memory.left[: len(standardized)])
+
+    def exponents(self, tile: slice, values: Array) -> None:
+        """Of some rows of the stretch and the first columns, in `values`."""
+        product(self._memory.left[tile], self.batch.side.operand[:, : values.shape[1]], out=values)
+
+    def leave_out(self, tile: slice, values: Array) -> None:
+        """Rows do not look at themselves."""
+        if self._own is not None:
+            rows, columns = self._own
+            here = slice(*np.searchsorted(rows, (tile.start, tile.stop)))
+            known = (columns[here] >= 0) & (columns[here] < values.shape[1])
+            values[rows[here][known] - tile.start, columns[here][known]] = 0
+
+    def class_sums(self, tile: slice, values: Array) -> Array:
+        """`u_b` of some rows of the stretch, for the classes of the batch (k, T), and what their gradients need."""
+        batch, active = self.batch, self.batch.active
+        self._values = values
+        self._panels = _by_panel(values, active, 0)
+        self._sums = self._memory.sums[:, : len(values)]
+        for strip in self._strips:
+            np.matmul(self._panels[:, strip], batch.sum_operand, out=self._sums[:, strip])
+        mass = self._sums[:, :, self._n_features]
+        self._mass: Array = mass if batch.class_of_panel is None else batch.class_of_panel @ mass
+        return self._mass
+
+    def class_sums_alone(self, tile: slice, values: Array) -> Array:
+        """`u_b` of some rows of the stretch, for the classes of the batch (k, T)."""
+        batch = self.batch
+        mass = product(_by_panel(values, batch.active, 0), batch.weights)[:, :, 0]
+        return mass if batch.class_of_panel is None else batch.class_of_panel @ mass
+
+    def add_gradients(self, tile: slice, slopes: Floats, scaled: Array, size: float, weighted: Floats) -> None:
+        """Add the part of some rows of the stretch, given the slopes `c` of all classes (K, T), and those `scaled` by
+        `1 / size` in the precision of the batch.
+        """
+        batch, active, idle = self.batch, self.batch.active, self.batch.idle
+        by_class = scaled[batch.places]
+        by_panel = by_class if batch.class_of_panel is None else by_class[active.panel_class]
+        self._active_gradient += size * np.matmul(by_panel[:, None, :], self._panels)[:, 0].astype(np.float64)
+        if idle.n_panels:
+            idle_panels = _by_panel(self._values, idle, active.n_columns)
+            of_idle = np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
+            self._idle_gradient += size * of_idle.astype(np.float64)
+        np.einsum("kn,kn->n", slopes[batch.places], self._mass, out=self._memory.pull[tile])
+        pulled = matrix_in(weighted, len(self._values), self._n_features, self.dtype)
+        np.einsum("cn,cnd->nd", by_panel, self._sums[:, :, : self._n_features], out=pulled)
+        left = self._memory.left[tile, : self._n_features]
+        self._cross += size * _summed_products(left, pulled)
+
+    def end_stretch(self, n_rows: int, scratch: Floats) -> None:
+        """Add what is left to be done for so many rows."""
+        left, pull = self._memory.left[:n_rows, : self._n_features], self._memory.pull[:n_rows]
+        squares = np.square(left, out=matrix_in(scratch, n_rows, self._n_features, self.dtype))
+        size = _size(pull)
+        self._row_square += size * _weighted_sum((pull / size).astype(self.dtype), squares)
+
+    def by_candidate(self) -> Floats:
+        """(J,)"""
+        active, idle = self.batch.active, self.batch.idle
+        gradient = np.zeros(len(self.batch.candidate_weight))
+        gradient[active.column[active.used]] = self._active_gradient.ravel()[active.used]
+        gradient[idle.column[idle.used]] = self._idle_gradient.ravel()[idle.used]
+        return gradient
+
+    def by_feature(self, by_candidate: Floats) -> Floats:
+        """For all features; `by_candidate` is the gradient by candidate weights.
+
+        `d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2` with `A_nj = c_nk w_j G_nj`, expanded into its three sums.
+        """
+        batch, features, factor = self.batch, self.batch.side.active, self.batch.side.weight.astype(np.float64)
+        factor[factor == 0] = np.inf  # next to nothing, as the gradient is
+        candidate_square = (batch.candidate_weight * by_candidate) @ batch.squared_features
+        gradient = np.zeros(len(batch.feature_weight))
+        sums = self._row_square / factor**2 - 2 * self._cross / factor + candidate_square
+        gradient[features] = -batch.feature_weight[features] * sums
+        return gradient
+
+
+SUMMED_ROWS = 32
+"""Rows whose products are summed in float32: with all of them the error of the gradient by feature weights, in which
+much cancels, is 30 times as large, and fewer take longer."""
+
+
+def _size(numbers: Floats) -> float:
+    """What makes them of the order of 1: those of the order of 1 / N make denormal numbers of kernel values next to 0,
+    and products take twenty times as long. A power of 2 changes no other bit.
+    """
+    return float(2.0 ** np.frexp(np.abs(numbers).max(initial=0.0))[1])
+
+
+def _in_parts(rows: Array) -> Array:
+    """So many rows each (parts, rows, ...), without those that are left over."""
+    count = len(rows) // SUMMED_ROWS
+    parts: Array = rows[: count * SUMMED_ROWS].reshape(count, SUMMED_ROWS, *rows.shape[1:])
+    return parts
+
+
+def _summed_products(left: Array, right: Array) -> Floats:
+    """`sum_n left_nd right_nd`, of a few rows at a time in their precision, and of these sums in float64."""
+    over = len(left) - len(left) % SUMMED_ROWS
+    found: Floats = np.einsum("knd,knd->kd", _in_parts(left), _in_parts(right)).sum(axis=0, dtype=np.float64)
+    return found + np.einsum("nd,nd->d", left[over:], right[over:]) if over < len(left) else found
+
+
+def _weighted_sum(weight: Array, rows: Array) -> Floats:
+    """`sum_n weight_n rows_nd`, likewise."""
+    over = len(rows) - len(rows) % SUMMED_ROWS
+    found: Floats = product(_in_parts(weight)[:, None, :], _in_parts(rows)).sum(axis=(0, 1), dtype=np.float64)
+    return found + weight[over:] @ rows[over:] if over < len(rows) else found
+
+
+def _by_panel(values: Array, panels: Panels, first: int) -> Array:
+    """Kernel values (T, columns) from a first column on as (C, T, width)."""
+    columns = values[:, first : first + panels.n_columns]
+    return columns.reshape(len(values), panels.n_panels, panels.width).transpose(1, 0, 2)
