@@ -67,7 +67,7 @@ class Computing:
                 raise WrongUseError(
                     "bad-setting",
                     f"The memory limit is {self.memory_limit / 2**20:.0f} MiB; Python with its libraries takes more.",
-                    f"Give at least {INTERPRETER_BYTES // 2**20} MiB, and about 160 MiB more for each thread.",
+                    f"Give at least {INTERPRETER_BYTES // 2**20} MiB, and about 180 MiB more for each thread.",
                 )
 
 

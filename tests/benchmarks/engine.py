@@ -2,7 +2,8 @@
 
 First an evaluation whose kernel takes about half a second on two processors. Bare: two plain threads take the blocks in
 turn and call the kernel, one BLAS thread each. Against it, in turn: the objective on the in-process engine with rows in
-memory and with a warm cache, and on two worker processes with one thread each through `distributed`, their caches warm.
+memory, on one thread and on two, and with a warm cache, and on two worker processes with one thread each through
+`distributed`, their caches warm.
 
 Then reductions whose map returns at once, over 8, 1,000 and 100,000 blocks.
 """
@@ -50,6 +51,9 @@ SLOWER_DISTRIBUTED = 15.0
 """Per cent."""
 DISTRIBUTED = "distributed"
 MANY_BLOCKS, MANY_MS = 1000, 30.0
+ALONE = "in-process, one thread"
+"""To compare with: what threads are worth."""
+
 MOST_BLOCKS, MOST_MS, MOST_MIB = 100_000, 2000.0, 500.0
 """Blocks of an empty reduction, and what it may take through `distributed`, its tasks included."""
 
@@ -110,7 +114,10 @@ class EmptySource:
     """Blocks of one row that cost nothing to read."""
 
     layout: Layout
-    key: str = "empty"
+
+    @property
+    def key(self) -> str:
+        return f"empty/{self.layout}"
 
     @property
     def resident(self) -> bool:
@@ -182,7 +189,7 @@ def weights_of(problem: RoundProblem, block: Block) -> Floats:
     caught: list[Floats] = []
 
     class Catcher:
-        def evaluate(self, features: Any, target: Any, weight: Floats, previous: Any) -> None:
+        def evaluate(self, features: Any, target: Any, weight: Floats, *others: Any) -> None:
             caught.append(weight)
 
     likelihood_block(block, problem, Catcher())  # type: ignore[arg-type]
@@ -216,12 +223,14 @@ def overheads(settings: argparse.Namespace) -> tuple[list[Overhead], list[common
     memory = array_source(arrays, source.layout.block_rows)
     blocks = [memory.read(number) for number in range(memory.layout.n_blocks)]
     with (
+        thread_engine(1, limit) as alone,
         thread_engine(threads, limit) as in_process,
         local_engine(threads, limit) as cluster,
         ThreadPoolExecutor(threads) as pool,
     ):
         bare = BareCalls(pool, threads, blocks, [weights_of(problem, block) for block in blocks], problem, theta)
         ways: dict[str, tuple[Engine, Any]] = {
+            ALONE: (alone, memory),
             "in-process, rows in memory": (in_process, memory),
             "in-process, warm cache": (in_process, source),
             f"{DISTRIBUTED}, warm caches": (cluster, source),
@@ -271,6 +280,7 @@ def overheads(settings: argparse.Namespace) -> tuple[list[Overhead], list[common
             SLOWER_DISTRIBUTED if one.way.startswith(DISTRIBUTED) else SLOWER_IN_PROCESS,
         )
         for one in found[1:]
+        if one.way != ALONE
     ]
     return found, checks
 

@@ -90,7 +90,7 @@ def test_plan__reads_settings_and_a_model_to_start_from(call: Call, example: Any
     ("options", "exit_code", "code", "facts"),
     [
         (("--lambda-v", "-1"), 2, "bad-setting", ["--lambda-v", "-1.0"]),
-        (("--memory-limit", "10MiB"), 2, "bad-setting", ["10 MiB", "160 MiB"]),
+        (("--memory-limit", "10MiB"), 2, "bad-setting", ["10 MiB", "180 MiB"]),
         (("--threads", "2", "--workers", "2"), 2, "settings-conflict", ["--threads", "--workers"]),
         (("--config", "none.yaml"), 1, "not-found", ["none.yaml"]),
         (("--start", "none.zarr"), 1, "not-found", ["none.zarr"]),
