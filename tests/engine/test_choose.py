@@ -5,15 +5,27 @@ import pytest
 from support.errors import refused
 from support.passes import SUM
 
-from protodask.engine import Engine, array_source, open_engine, thread_engine
+from protodask.engine import Engine, array_source, open_engine, thread_engine, threads
 from protodask.engine.choose import EngineLike
+from protodask.engine.threads import MOST_THREADS
 
 
 def test_open_engine__of_none_uses_the_threads_of_this_process() -> None:
     with open_engine(None) as engine:
-        assert engine.scheduler.n_threads == len(os.sched_getaffinity(0))
+        assert engine.scheduler.n_threads == min(len(os.sched_getaffinity(0)), MOST_THREADS)
         assert engine.scheduler.memory_bytes > 2**20
         assert engine.reduce(array_source({"x": np.arange(10.0)}, 4), SUM, "x") == 45.0
+
+
+@pytest.mark.parametrize(("processors", "expected"), [(1, 1), (4, 4), (16, 4)])
+def test_thread_engine__has_four_threads_at_most_unless_more_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, processors: int, expected: int
+) -> None:
+    monkeypatch.setattr(threads, "available_threads", lambda: processors)
+    with thread_engine() as engine:
+        assert engine.scheduler.processes().threads == expected
+    with thread_engine(9) as engine:
+        assert engine.scheduler.processes().threads == 9
 
 
 def test_open_engine__closes_what_it_opened() -> None:

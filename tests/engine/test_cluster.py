@@ -179,6 +179,15 @@ def test_scheduler__of_unequal_workers_has_the_memory_of_the_smallest(
     assert cluster.scheduler.memory_bytes == expected * 2**30
 
 
+def test_scheduler__computes_on_four_threads_of_a_worker_at_most(
+    cluster: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = {f"tls://w{number}": {"nthreads": threads, "memory_limit": 0} for number, threads in enumerate((16, 2))}
+    monkeypatch.setattr(cluster_module, "workers_of", lambda client: workers)
+    assert cluster.scheduler.n_threads == 6
+    assert cluster.scheduler.processes().threads == 4
+
+
 def test_open_engine__of_a_client_leaves_it_connected(address: str) -> None:
     with Client(address, set_as_default=False) as client:
         with open_engine(client) as engine:
