@@ -54,7 +54,7 @@ def _open(engine: object) -> Engine:
 
 def thread_engine(threads: int | None = None, memory_bytes: int | None = None) -> Engine:
     """An engine on threads of this process: one a processor, though four at most, and within its memory limit unless
-    said otherwise. Of more processors worker processes make more.
+    said otherwise. On more processors worker processes are faster.
     """
     if threads is not None and threads < 1:
         raise InputError("bad-setting", f"threads is {threads}.", "Give at least one thread.")

@@ -98,10 +98,14 @@ class ClusterScheduler:
 
     def _count_threads(self) -> dict[str, int]:
         """That compute on each worker there is now; waits for the first one."""
+        self._threads = {address: min(threads, MOST_THREADS) for address, threads in self._all_threads().items()}
+        return self._threads
+
+    def _all_threads(self) -> dict[str, int]:
+        """Of each worker there is now; waits for the first one."""
         while not (found := workers_of(self._client)):
             wait_for_worker(self._client)
-        self._threads = {address: min(int(worker["nthreads"]), MOST_THREADS) for address, worker in found.items()}
-        return self._threads
+        return {address: int(worker["nthreads"]) for address, worker in found.items()}
 
     @property
     def n_tasks(self) -> int:
@@ -173,7 +177,7 @@ class ClusterScheduler:
 
         with _losses_told():
             token = uuid.uuid4().hex
-            with closing(results_in_turn(self._client, len(items), token, build, self._count_threads)) as tasks:
+            with closing(results_in_turn(self._client, len(items), token, build, self._all_threads)) as tasks:
                 yield from tasks
 
     def _where(self, futures: Sequence[Future[Any]]) -> list[str]:

@@ -91,11 +91,9 @@ class BatchKernel:
 
     @cached_property
     def side(self) -> KernelSide:
-        """The candidates' side of the kernel, the active ones first, and columns that nobody looks at."""
+        """The candidates' side of the kernel, the active ones first."""
         features = self._looked_at
-        padding = alias_padding(self.active.n_columns + self.idle.n_columns, self.precision)
-        nobody = np.zeros((padding, features.shape[1]))
-        columns = np.concatenate([self.active.spread(features), self.idle.spread(features), nobody])
+        columns = np.concatenate([self.active.spread(features), self.idle.spread(features)])
         return kernel_side(columns, self.feature_weight, self.standardization, self.precision, self.row_columns)
 
     @cached_property
@@ -135,6 +133,11 @@ class BatchKernel:
         of_class = np.eye(len(self.classes))[:, self.active.panel_class]
         return None if np.array_equal(self.active.panel_class, np.arange(len(self.classes))) else of_class
 
+    def by_class(self, of_panels: Array) -> Array:
+        """Sums of panels (C, T) as those of the classes (k, T)."""
+        found: Array = of_panels if self.class_of_panel is None else self.class_of_panel @ of_panels
+        return found
+
     @cached_property
     def alone_columns(self) -> int:
         """Columns of the kernel that class sums alone need, and what keeps its rows out of the same cache sets."""
@@ -143,7 +146,7 @@ class BatchKernel:
 
     @property
     def shape(self) -> LikelihoodShape:
-        """What its memory in a tile depends on."""
+        """What its memory in an evaluation depends on."""
         return LikelihoodShape(
             n_features=len(self.side.active),
             columns=self.side.operand.shape[1],

@@ -243,14 +243,14 @@ def tile_bytes(shape: Shape) -> int:
         return max(tile_bytes(shape.with_settings(feature_weights=weights)) for weights in ("shared", "class"))
     features, classes, further = shape.n_features, shape.n_classes, shape.round_batches - 1
     width, panels = sums_width(features), classes + shape.most_candidates // NARROWEST_PANEL
-    fewest = shape.most_candidates + width
-    most = shape.most_columns + LANES + panels * width + further * features
+    fewest = shape.most_candidates + width + features
+    most = shape.most_columns + LANES + panels * width + (further + 1) * features
     longest = longest_tile(shape.longest_block, fewest)
     entries = max(longest * fewest, longest_tile(shape.longest_block, most) * most)
     rows = RowShape(classes, max(features, shape.row_features), {"float32": features, "float64": features})
     batch = LikelihoodShape(features, shape.most_columns, panels, width, "float64")
-    by_row = sum(stretch_widths(rows, [batch])) + 3 * further  # the features of further batches are among the entries
-    whole = (shape.longest_block + longest) * (by_row + further * features)
+    by_row = sum(stretch_widths(rows, [batch])) - features + 3 * further  # batches' features are among the entries
+    whole = (shape.longest_block + longest) * (by_row + (further + 1) * features)
     by_class = 5 * classes + panels + 10
     return DOUBLE * (entries + max(longest * by_row, min(STRETCH_ENTRIES, whole)) + longest * (features + by_class))
 

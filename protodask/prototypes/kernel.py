@@ -7,7 +7,7 @@ With `z` the standardised rows and `s` the standardised prototypes, one product 
     -1/2 sum_d (v_d (z_d - s_d))^2 = [v z, |v z|^2, 1] . [v s, -1/2, -|v s|^2 / 2],
 
 to base 2 or e, whichever is faster here (see `exponential`): the factor goes into both operands. Nothing larger than
-`T x J` is built. Sums over rows are kept in float64 whatever the precision of the kernel; the kernel itself is float32
+`T x J` is built. Sums of tiles are kept in float64 whatever the precision of the kernel; the kernel itself is float32
 or float64 as asked for, and float64 where float32 would not do.
 """
 
@@ -25,7 +25,7 @@ from numpy.lib.introspect import opt_func_info
 from numpy.typing import NDArray
 
 from protodask.prototypes.panels import Panels, arrange
-from protodask.prototypes.tiles import Array, Floats, Precision, TileBuffers, kernel_tile, tile_rows
+from protodask.prototypes.tiles import Array, Floats, Precision, TileBuffers, alias_padding, kernel_tile, tile_rows
 
 FLOAT32_REACH = 177.0
 """Largest `|v s|^2` of a prototype at which float32 is precise enough. The terms of the exponent, and those of the
@@ -327,7 +327,9 @@ class KernelSide:
     weight: Array
     """`v` (D,), times the root of the `exponential`."""
     operand: Array
-    """`[v s, -1/2, -|v s|^2 / 2]`, (D + 2, columns), `v` times that root."""
+    """`[v s, -1/2, -|v s|^2 / 2]`, (D + 2, columns), `v` times that root; zeros in further columns."""
+    n_prototypes: int
+    """Columns of the operand but for those that keep rows of the kernel matrix out of the same cache sets."""
     longest: float
     """Largest `|v s|`, `v` times that root: bounds the exponent from below without looking at it."""
 
@@ -354,10 +356,10 @@ class KernelSide:
         return -0.5 * farthest**2 < exponential(self.dtype).floor
 
     def kernel(self, standardized: Array, tile: TileBuffers) -> Array:
-        """Kernel values (T, columns)."""
+        """Kernel values (T, prototypes)."""
         left, values = tile.left[: len(standardized)], tile.values[: len(standardized)]
         low = self.left_operand(standardized, left)
-        return exponentiate(product(left, self.operand, out=values), self.dtype, low)
+        return exponentiate(product(left, self.operand, out=values), self.dtype, low)[:, : self.n_prototypes]
 
 
 def kernel_side(
@@ -367,7 +369,7 @@ def kernel_side(
     precision: Precision,
     columns: NDArray[np.int64],
 ) -> KernelSide:
-    """The prototypes' side for standardised `prototypes` (columns, features of positive weight) and weights `v` of all
+    """The prototypes' side for standardised `prototypes` (J, features of positive weight) and weights `v` of all
     features, which are in these `columns` of the rows.
     """
     active = np.flatnonzero(feature_weight > 0)
@@ -377,8 +379,9 @@ def kernel_side(
     steep = longest > FLOAT32_REACH or weight.max(initial=0.0) > STEEPEST
     dtype: Precision = "float64" if steep else precision
     root = exponential(dtype).root
-    operand = np.empty((len(active) + 2, len(prototypes)), dtype=dtype)
-    np.multiply(scaled.T, root, out=operand[:-2], casting="same_kind")
+    count = len(prototypes)
+    operand = np.zeros((len(active) + 2, count + alias_padding(count, dtype)), dtype=dtype)
+    np.multiply(scaled.T, root, out=operand[:-2, :count], casting="same_kind")
     operand[-2] = -0.5
     # From the rounded numbers, so that the exponent of a row that equals a prototype rounds to about 0.
     rounded = operand[:-2].astype(np.float64)
@@ -389,6 +392,7 @@ def kernel_side(
         rows=row_side(active, standardization, columns, dtype),
         weight=(root * weight).astype(dtype),
         operand=operand,
+        n_prototypes=count,
         longest=root * longest**0.5,
     )
 

@@ -8,7 +8,7 @@ The batches of a round are trained together, each with feature weights `v_b` and
     dl/dv_bd = - v_bd sum_n sum_{j in J_b} c_{n y_j} w_bj K_{v_b}(x_n, s_j) (x_nd - s_jd)^2
 
 Given `c` the batches do not know of each other: a tile takes the kernels and class sums of all, then `c`, then the
-gradients. Letters are those of `kernel`; sums over rows are float64 whatever the precision.
+gradients. Letters are those of `kernel`; sums of tiles are float64 whatever the precision.
 """
 
 from __future__ import annotations
@@ -99,19 +99,18 @@ class LikelihoodKernel:
         rows = Rows(features, standardized, previous, itself)
         sums = RoundSums(self.batches, self.row_sides, counted, rows)
         value, held_out_value = 0.0, 0.0
-        for index in stretches(weight, sums.lengths.stretch):
-            unscaled = sums.take(rows, index)
-            own, share = target[index], weight[index]
-            for tile in sums.tiles(len(own)):
+        for index in stretches(weight, sums.stretch):
+            unscaled, own, share = sums.take(index), target[index], weight[index]
+            for tile in sums.tiles():
                 sums.add_class_sums(tile, unscaled)
                 loss, slopes = likelihood_slopes(unscaled[:, tile], own[tile], share[tile])
                 value += loss
                 sums.add_gradients(tile, slopes)
-            sums.end_stretch(len(own))
+            sums.end_stretch()
         if held_out is not None:
-            for index in stretches(held_out, sums.lengths.stretch):
-                unscaled = sums.take(rows, index)
-                for tile in sums.tiles(unscaled.shape[1]):
+            for index in stretches(held_out, sums.stretch):
+                unscaled = sums.take(index)
+                for tile in sums.tiles():
                     sums.add_class_sums(tile, unscaled, alone=True)
                 held_out_value += likelihood_value(unscaled, target[index], held_out[index])
         return Likelihood(value, *sums.gradients(), held_out_value)

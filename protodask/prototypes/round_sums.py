@@ -1,6 +1,6 @@
 """What one evaluation of the likelihood adds up, for a round of batches: a stretch of rows after another, in tiles.
 
-Letters are those of `likelihood` and of `tiles`; sums over rows are float64 whatever the precision.
+Letters are those of `likelihood` and of `tiles`; sums of tiles are float64 whatever the precision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protodask.prototypes.tiles import (
 )
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Rows of a tile, and the candidates of a batch that they are."""
+"""Places of rows among others, and which candidates they are."""
 
 
 @dataclass(frozen=True)
@@ -64,47 +64,49 @@ class RoundSums:
         self, batches: Sequence[BatchKernel], sides: Mapping[Precision, RowSide], n_rows: int, rows: Rows
     ) -> None:
         self._sides = sides
+        self._rows = rows
+        shapes = [batch.shape for batch in batches]
         of_rows = RowShape(
             rows.previous.shape[-1],
             rows.features.shape[1] if rows.standardized is None else rows.standardized.shape[1],
-            {dtype: len(side.active) for dtype, side in self._sides.items()},
+            {dtype: len(side.active) for dtype, side in sides.items()},
         )
-        shapes = [batch.shape for batch in batches]
-        self.lengths = likelihood_lengths(n_rows, of_rows, shapes)
-        self._memory = likelihood_memory(self.lengths, of_rows, shapes)
+        lengths = likelihood_lengths(n_rows, of_rows, shapes)
+        self._length = lengths.tile
+        self.stretch = lengths.stretch
+        self._memory = likelihood_memory(lengths, of_rows, shapes)
+        own: list[NDArray[np.int64] | None] = [None] * len(batches)
+        if rows.itself is not None:
+            own[:] = np.split(rows.itself, np.cumsum([len(batch.candidate_weight) for batch in batches])[:-1])
         self._parts = [
-            BatchSums(batch, self.lengths.tile, memory)
-            for batch, memory in zip(batches, self._memory.batches, strict=True)
+            BatchSums(batch, lengths.tile, memory, itself)
+            for batch, memory, itself in zip(batches, self._memory.batches, own, strict=True)
         ]
-        self._ends = np.cumsum([len(batch.candidate_weight) for batch in batches])[:-1]
 
-    def take(self, rows: Rows, index: Any) -> Floats:
+    def take(self, index: Any) -> Floats:
         """The unscaled probabilities of the earlier rounds of a stretch of the rows (K, S), to which those of this one
         are added.
         """
-        previous = rows.previous[index].T if rows.previous.ndim == 2 else rows.previous[:, None]
-        numbers = np.arange(index.start, index.stop) if isinstance(index, slice) else index
-        unscaled = self._memory.unscaled[:, : len(numbers)]
-        unscaled[...] = previous
-        known = {dtype: self._standardized(dtype, rows, index, len(numbers)) for dtype in self._sides}
-        own = [None] * len(self._parts) if rows.itself is None else np.split(rows.itself, self._ends)
+        rows, numbers = self._rows, np.arange(index.start, index.stop) if isinstance(index, slice) else index
+        self._taken = len(numbers)
+        unscaled = self._memory.unscaled[:, : self._taken]
+        unscaled[...] = rows.previous[index].T if rows.previous.ndim == 2 else rows.previous[:, None]
+        known = {dtype: self._standardized(dtype, index) for dtype in self._sides}
         self._low = dict.fromkeys(known, False)
-        for part, candidates in zip(self._parts, own, strict=True):
-            pairs = None if candidates is None else meetings(candidates, numbers)
-            chosen = self._looked_at(part, known[part.dtype])
-            self._low[part.dtype] |= part.take(chosen, pairs)
+        for part in self._parts:
+            self._low[part.dtype] |= part.meet(self._columns_of(part, known[part.dtype]), numbers)
         return unscaled
 
-    def _standardized(self, dtype: Precision, rows: Rows, index: Any, count: int) -> Array:
+    def _standardized(self, dtype: Precision, index: Any) -> Array:
         """All features that batches of a precision look at."""
-        side, out = self._sides[dtype], self._memory.rows[dtype][:count]
+        side, rows, out = self._sides[dtype], self._rows, self._memory.rows[dtype][: self._taken]
         if rows.standardized is None or rows.standardized.dtype != dtype:
             return side.standardize(rows.features[index], out)
         known: Array = rows.standardized[index]
         # Other modes than "raise" write to `out` without a copy between.
         return known if len(side.active) == known.shape[1] else known.take(side.active, axis=1, out=out, mode="clip")
 
-    def _looked_at(self, part: BatchSums, known: Array) -> Array:
+    def _columns_of(self, part: BatchSums, known: Array) -> Array:
         """The features that a batch looks at."""
         active, of_part = self._sides[part.dtype].active, part.batch.side.active
         if len(active) == len(of_part):
@@ -112,10 +114,10 @@ class RoundSums:
         out = matrix_in(self._memory.scratch, len(known), len(of_part), part.dtype)
         return known.take(np.searchsorted(active, of_part), axis=1, out=out, mode="clip")
 
-    def tiles(self, n_rows: int) -> Iterator[slice]:
-        """Of a stretch of so many rows."""
-        for first in range(0, n_rows, self.lengths.tile):
-            yield slice(first, min(first + self.lengths.tile, n_rows))
+    def tiles(self) -> Iterator[slice]:
+        """Of the stretch that was taken last."""
+        for first in range(0, self._taken, self._length):
+            yield slice(first, min(first + self._length, self._taken))
 
     def add_class_sums(self, tile: slice, unscaled: Floats, alone: bool = False) -> None:
         """Those of a tile; `alone`, without what gradients need."""
@@ -133,7 +135,7 @@ class RoundSums:
         found = unscaled[:, tile]
         for part, own in zip(self._parts, values, strict=True):
             part.leave_out(tile, own)
-            found[part.batch.places] += part.class_sums_alone(tile, own) if alone else part.class_sums(tile, own)
+            found[part.batch.places] += part.class_sums_alone(own) if alone else part.class_sums(own)
 
     def add_gradients(self, tile: slice, slopes: Floats) -> None:
         """Those of the tile whose class sums were added last, given the slopes `c` (K, T)."""
@@ -143,9 +145,10 @@ class RoundSums:
         for part in self._parts:
             part.add_gradients(tile, slopes, in_precision[part.dtype], size, self._memory.weighted)
 
-    def end_stretch(self, n_rows: int) -> None:
+    def end_stretch(self) -> None:
+        """Add what is left to be done for the stretch that was taken last."""
         for part in self._parts:
-            part.end_stretch(n_rows, self._memory.scratch)
+            part.end_stretch(self._taken, self._memory.scratch)
 
     def gradients(self) -> tuple[Floats, Floats]:
         """By the feature weights of every batch (B, all features) and by candidate weights (J,)."""
@@ -159,9 +162,10 @@ class BatchSums:
     sums, then, given their slopes, the gradients.
     """
 
-    def __init__(self, batch: BatchKernel, tile: int, memory: BatchMemory) -> None:
+    def __init__(self, batch: BatchKernel, tile: int, memory: BatchMemory, itself: NDArray[np.int64] | None) -> None:
         self.batch = batch
         self._memory = memory
+        self._itself = itself
         active, idle = batch.active, batch.idle
         self._strips = strips(tile, active.width * batch.sum_operand.shape[2])
         self._active_gradient = np.zeros((active.n_panels, active.width))
@@ -175,15 +179,13 @@ class BatchSums:
     def dtype(self) -> Precision:
         return self.batch.side.dtype
 
-    def take(self, standardized: Array, own: Pairs | None) -> bool:
-        """A stretch of rows; whether an exponent may be low.
-
-        `own` are rows that are candidates, which do not look at themselves.
-        """
+    def meet(self, standardized: Array, numbers: NDArray[np.int64]) -> bool:
+        """A stretch of rows of these numbers, ascending; whether an exponent may be low."""
         self._own = None
-        if own is not None and len(own[0]):
-            order = np.argsort(own[0])
-            self._own = own[0][order], self.batch.column_of[own[1][order]]
+        if self._itself is not None:
+            places, candidates = meetings(self._itself, numbers)
+            order = np.argsort(places)
+            self._own = places[order], self.batch.column_of[candidates[order]]
         return self.batch.side.left_operand(standardized, self._memory.left[: len(standardized)])
 
     def exponents(self, tile: slice, values: Array) -> None:
@@ -198,27 +200,23 @@ class BatchSums:
             known = (columns[here] >= 0) & (columns[here] < values.shape[1])
             values[rows[here][known] - tile.start, columns[here][known]] = 0
 
-    def class_sums(self, tile: slice, values: Array) -> Array:
-        """`u_b` of some rows of the stretch, for the classes of the batch (k, T), and what their gradients need."""
-        batch, active = self.batch, self.batch.active
+    def class_sums(self, values: Array) -> Array:
+        """`u_b` of the rows of a tile, for the classes of the batch (k, T), and what their gradients need."""
         self._values = values
-        self._panels = _by_panel(values, active, 0)
+        self._panels = _by_panel(values, self.batch.active, 0)
         self._sums = self._memory.sums[:, : len(values)]
         for strip in self._strips:
-            np.matmul(self._panels[:, strip], batch.sum_operand, out=self._sums[:, strip])
-        mass = self._sums[:, :, self._n_features]
-        self._mass: Array = mass if batch.class_of_panel is None else batch.class_of_panel @ mass
+            np.matmul(self._panels[:, strip], self.batch.sum_operand, out=self._sums[:, strip])
+        self._mass = self.batch.by_class(self._sums[:, :, self._n_features])
         return self._mass
 
-    def class_sums_alone(self, tile: slice, values: Array) -> Array:
-        """`u_b` of some rows of the stretch, for the classes of the batch (k, T)."""
-        batch = self.batch
-        mass = product(_by_panel(values, batch.active, 0), batch.weights)[:, :, 0]
-        return mass if batch.class_of_panel is None else batch.class_of_panel @ mass
+    def class_sums_alone(self, values: Array) -> Array:
+        """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
+        return self.batch.by_class(product(_by_panel(values, self.batch.active, 0), self.batch.weights)[:, :, 0])
 
-    def add_gradients(self, tile: slice, slopes: Floats, scaled: Array, size: float, weighted: Floats) -> None:
-        """Add the part of some rows of the stretch, given the slopes `c` of all classes (K, T), and those `scaled` by
-        `1 / size` in the precision of the batch.
+    def add_gradients(self, tile: slice, slopes: Floats, scaled: Array, size: float, weighted: Array) -> None:
+        """Add the part of a tile, given the slopes `c` of all classes (K, T), and those `scaled` by `1 / size` in the
+        precision of the batch.
         """
         batch, active, idle = self.batch, self.batch.active, self.batch.idle
         by_class = scaled[batch.places]
@@ -234,7 +232,7 @@ class BatchSums:
         left = self._memory.left[tile, : self._n_features]
         self._cross += size * _summed_products(left, pulled)
 
-    def end_stretch(self, n_rows: int, scratch: Floats) -> None:
+    def end_stretch(self, n_rows: int, scratch: Array) -> None:
         """Add what is left to be done for so many rows."""
         left, pull = self._memory.left[:n_rows, : self._n_features], self._memory.pull[:n_rows]
         squares = np.square(left, out=matrix_in(scratch, n_rows, self._n_features, self.dtype))
@@ -255,10 +253,10 @@ class BatchSums:
         `d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2` with `A_nj = c_nk w_j G_nj`, expanded into its three sums.
         """
         batch, features, factor = self.batch, self.batch.side.active, self.batch.side.weight.astype(np.float64)
-        factor[factor == 0] = np.inf  # next to nothing, as the gradient is
+        factor[factor == 0] = np.inf  # in float32; the gradient is next to nothing, too
         candidate_square = (batch.candidate_weight * by_candidate) @ batch.squared_features
         gradient = np.zeros(len(batch.feature_weight))
-        sums = self._row_square / factor**2 - 2 * self._cross / factor + candidate_square
+        sums = (self._row_square / factor - 2 * self._cross) / factor + candidate_square
         gradient[features] = -batch.feature_weight[features] * sums
         return gradient
 

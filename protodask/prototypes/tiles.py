@@ -19,7 +19,8 @@ Floats = NDArray[np.float64]
 Array = NDArray[Any]
 
 TILE_ENTRIES = 2**21
-"""Numbers a tile holds: the kernel matrix and the class sums stay in the last cache level (4 MiB in float32)."""
+"""Numbers a tile holds (8 MiB in float32). With half as many its kernel matrix and class sums stay in smaller caches,
+but threads wait for each other twice as often, and two of them take a fifth longer."""
 
 LONGEST_TILE = 4096
 SHORTEST_TILE = 32
@@ -78,9 +79,7 @@ class TileBuffers:
 
 def kernel_tile(rows: int, n_features: int, columns: int, dtype: Precision) -> TileBuffers:
     """This thread's memory for tiles of the kernel alone; what the thread was given before is overwritten."""
-    widths = n_features + 2, n_features, columns + alias_padding(columns, dtype)
-    left, standardized, values = _carve([(rows, width, dtype) for width in widths])
-    return TileBuffers(left, standardized, values[:, :columns])
+    return TileBuffers(*_carve([(rows, width, dtype) for width in (n_features + 2, n_features, columns)]))
 
 
 def sums_width(n_features: int) -> int:
@@ -109,8 +108,8 @@ class RowShape:
     """What the memory for the rows of an evaluation depends on, whatever batches they meet."""
 
     n_classes: int
-    n_numbers: int
-    """Of a row as it comes."""
+    row_width: int
+    """Numbers of a row as it comes."""
     n_features: Mapping[Precision, int]
     """That any batch of a precision looks at."""
 
@@ -128,11 +127,10 @@ class Lengths:
 
 
 def likelihood_lengths(n_rows: int, rows: RowShape, batches: Sequence[LikelihoodShape]) -> Lengths:
-    """Tiles by the kernel matrices and class sums and, of further batches, rows; stretches by all there is of a row."""
-    entries = sum(shape.entries for shape in batches) + sum(shape.n_features for shape in batches[1:])
-    tile = whole_lanes(tile_rows(n_rows, entries))
+    """Tiles by the kernel matrices, class sums and rows of all batches; stretches by all there is of a row."""
+    tile = whole_lanes(tile_rows(n_rows, sum(shape.entries + shape.n_features for shape in batches)))
     tiles = STRETCH_ENTRIES // (tile * sum(stretch_widths(rows, batches)))
-    return Lengths(tile, tile * min(max(tiles, 1), max(-(-n_rows // tile), 1)))
+    return Lengths(tile, tile * max(1, min(tiles, -(-n_rows // tile))))
 
 
 def whole_lanes(length: int) -> int:
@@ -141,12 +139,12 @@ def whole_lanes(length: int) -> int:
 
 
 def stretch_widths(rows: RowShape, batches: Sequence[LikelihoodShape]) -> list[int]:
-    """Numbers for each row of a stretch at most: of what batches share, of the row as it comes and, in each precision,
+    """Numbers for each row of a stretch, about: of what batches share, of the row as it comes and, in each precision,
     in standard units, some of them scored; and of each batch.
     """
     widest = max(shape.n_features for shape in batches)
     standardized = 2 * sum(rows.n_features.values())
-    return [2 * rows.n_classes + 4, widest, rows.n_numbers, standardized, *(shape.n_features + 3 for shape in batches)]
+    return [2 * rows.n_classes + 4, widest, rows.row_width, standardized, *(shape.n_features + 3 for shape in batches)]
 
 
 @dataclass(frozen=True)
@@ -167,12 +165,12 @@ class LikelihoodMemory:
 
     unscaled: Floats
     """(K, S)"""
+    scratch: Array
+    """(S, D), for one batch after another; so is the next."""
+    weighted: Array
+    """`A s` (T, D)"""
     rows: dict[Precision, Array]
     """In standard units (S, features)."""
-    scratch: Floats
-    """(S, D), for one batch after another; so is the next."""
-    weighted: Floats
-    """`A s` (T, D)"""
     values: dict[Precision, Array]
     """Kernel matrices of all batches of a precision, one after the other: to be exponentiated in one call."""
     batches: list[BatchMemory]
@@ -182,13 +180,12 @@ def likelihood_memory(lengths: Lengths, rows: RowShape, batches: Sequence[Likeli
     """This thread's memory for the batches of a round; what the thread was given before is overwritten."""
     tile, stretch = lengths.tile, lengths.stretch
     widest = max(shape.n_features for shape in batches)
-    columns: dict[Precision, int] = {}
-    for shape in batches:
-        columns[shape.dtype] = columns.get(shape.dtype, 0) + shape.columns
+    precise: Precision = "float64" if any(shape.dtype == "float64" for shape in batches) else "float32"
+    columns = {dtype: sum(shape.columns for shape in batches if shape.dtype == dtype) for dtype in rows.n_features}
     wanted: list[tuple[int, int, Precision]] = [
         (rows.n_classes, stretch, "float64"),
-        (stretch, widest, "float64"),
-        (tile, widest, "float64"),
+        (stretch, widest, precise),
+        (tile, widest, precise),
         *((stretch, width, dtype) for dtype, width in rows.n_features.items()),
         *((tile, width, dtype) for dtype, width in columns.items()),
     ]
@@ -196,19 +193,16 @@ def likelihood_memory(lengths: Lengths, rows: RowShape, batches: Sequence[Likeli
         wanted.append((stretch, shape.n_features + 2, shape.dtype))
         wanted.append((1, stretch, "float64"))
         wanted.append((shape.n_panels * tile, shape.sums_width, shape.dtype))
-    unscaled, scratch, weighted, *others = _carve(wanted)
-    standardized = dict(zip(rows.n_features, others, strict=False))
-    values = dict(zip(columns, others[len(standardized) :], strict=False))
-    own = others[len(standardized) + len(values) :]
+    found = iter(_carve(wanted))
     return LikelihoodMemory(
-        unscaled,
-        standardized,
-        scratch,
-        weighted,
-        {dtype: matrix.reshape(-1) for dtype, matrix in values.items()},
-        [
-            BatchMemory(left, pull[0], sums.reshape(shape.n_panels, tile, shape.sums_width))
-            for shape, left, pull, sums in zip(batches, own[::3], own[1::3], own[2::3], strict=True)
+        unscaled=next(found),
+        scratch=next(found),
+        weighted=next(found),
+        rows={dtype: next(found) for dtype in rows.n_features},
+        values={dtype: next(found).reshape(-1) for dtype in columns},
+        batches=[
+            BatchMemory(next(found), next(found)[0], next(found).reshape(shape.n_panels, tile, shape.sums_width))
+            for shape in batches
         ],
     )
 
@@ -222,7 +216,7 @@ def matrix_in(numbers: Array, rows: int, width: int, dtype: Precision) -> Array:
 def alias_padding(columns: int, dtype: Precision) -> int:
     """Further columns of a kernel matrix that keep its rows out of the same cache sets."""
     number_bytes = np.dtype(dtype).itemsize
-    return ALIGNMENT // number_bytes if columns * number_bytes % ALIASED_BYTES == 0 else 0
+    return ALIGNMENT // number_bytes if columns and columns * number_bytes % ALIASED_BYTES == 0 else 0
 
 
 class _Memory(threading.local):

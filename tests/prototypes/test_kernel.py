@@ -411,7 +411,7 @@ def test_evaluate__gradient_is_that_of_finite_differences(case: Case) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("weight", [1e-50, 1e-42, 1e-25, 1e7, 1e10])
+@pytest.mark.parametrize("weight", [1e-170, 1e-50, 1e-42, 1e-25, 1e7, 1e10])
 def test_evaluate__of_feature_weights_next_to_nothing_and_of_very_large_ones(
     precision: Precision, weight: float
 ) -> None:
@@ -514,23 +514,27 @@ def test_likelihood_memory__arrays_share_no_memory(precision: Precision, columns
 def test_alias_padding__keeps_rows_out_of_the_same_cache_sets(precision: Precision, columns: int) -> None:
     width = columns + alias_padding(columns, precision)
     assert width * np.dtype(precision).itemsize % tiles_module.ALIASED_BYTES != 0
-    assert kernel_tile(100, 3, columns, precision).values.shape == (100, columns)
     case = make_case(0, n_rows=1200, n_candidates=columns, zeros=0.0)
-    assert case.kernel(precision).batches[0].side.operand.shape[1] * 4 % tiles_module.ALIASED_BYTES != 0
+    side = case.kernel(precision).batches[0].side
+    assert side.operand[0].nbytes % tiles_module.ALIASED_BYTES != 0
+    assert side.kernel(side.standardize(case.raw.astype(precision), tile := side.tile(1200)), tile).shape == (
+        1200,
+        side.n_prototypes,
+    )
 
 
 @settings(max_examples=60)
 @given(
     n_rows=st.integers(1, 10**6),
     n_classes=st.integers(1, 40),
-    n_numbers=st.integers(1, 500),
+    row_width=st.integers(1, 500),
     batches=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 2000), st.integers(0, 60)), min_size=1, max_size=12),
 )
 def test_likelihood_lengths__hold_no_more_than_is_allowed_or_one_tile(
-    n_rows: int, n_classes: int, n_numbers: int, batches: list[tuple[int, int, int]]
+    n_rows: int, n_classes: int, row_width: int, batches: list[tuple[int, int, int]]
 ) -> None:
     shapes = [LikelihoodShape(d, columns, panels, 16, "float32") for d, columns, panels in batches]
-    rows = RowShape(n_classes, n_numbers, {"float32": max(d for d, _, _ in batches)})
+    rows = RowShape(n_classes, row_width, {"float32": max(d for d, _, _ in batches)})
     found = likelihood_lengths(n_rows, rows, shapes)
     assert found.tile % tiles_module.LANES == 0
     assert found.stretch % found.tile == 0
