@@ -95,7 +95,7 @@ def test_plans__allow_for_stages_of_fewer_forms(forms: int, precision: Precision
     assert planned.with_settings(progressive=False).staged_bytes == 0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_plans__allow_for_the_memory_that_stages_take(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -262,7 +262,7 @@ def test_training__submits_once_for_each_evaluation(make_rows: MakeRows, trainin
     assert len(scheduler.submitted) == evaluations + 2 * 2 + 1
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_training__of_further_batches_gives_the_bits_of_all_at_once(
     serial: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, precision: str
 ) -> None:
