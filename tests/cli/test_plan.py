@@ -11,6 +11,7 @@ from support.commands import check_failed
 
 from protodask import sample_data
 from protodask.cli import app
+from protodask.engine import threads
 from protodask.errors import Code
 
 Call = Callable[..., Any]
@@ -31,6 +32,13 @@ def test_plan__shows_memory_reading_and_time(call: Call, example: Any) -> None:
         assert part in done.stdout
     assert "for each evaluation;" in done.stdout
     assert done.stdout.endswith("It fits.\n")
+
+
+def test_plan__says_that_workers_use_more_processors(call: Call, example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "available_threads", lambda: 16)
+    arguments = ("plan", example.data, "--candidates", 40, "--no-calibrate", "--memory-limit", "2GiB")
+    assert "this process with 4 threads of 16 processors (--workers 16 uses all), memory" in call(*arguments).stdout
+    assert "this process with 1 thread, memory limit 2 GiB" in call(*arguments, "--threads", 1).stdout
 
 
 OPTIONS = ("--recipe", "source", "--candidates", 40, "--batches", 2)

@@ -18,6 +18,7 @@ from protodask.pipeline.telling.wording import count, describe_seconds, shorten,
 
 if TYPE_CHECKING:
     from protodask.engine.costs import Memory
+    from protodask.engine.scheduling import Processes
     from protodask.prototypes.planning import Plan
 
 
@@ -73,10 +74,7 @@ def _told(found: Plan, data: str) -> Iterator[Piece]:
                 f"{count(shape.n_batches, 'batch', 'batches')} of {count(shape.n_candidates, 'candidate')}, "
                 f"{shape.precision}",
             ),
-            (
-                "computing",
-                f"{where} with {count(processes.threads, 'thread')}, memory limit {size(processes.memory_bytes)}",
-            ),
+            ("computing", f"{where} with {_threads(processes)}, memory limit {size(processes.memory_bytes)}"),
         ]
     )
     yield ""
@@ -100,6 +98,16 @@ def _told(found: Plan, data: str) -> Iterator[Piece]:
     yield "It does not fit. One of these would do:"
     for remedy in found.remedies:
         yield f"- {remedy.text}"
+
+
+def _threads(processes: Processes) -> str:
+    """Those of a process, and whether this machine has processors that they leave alone."""
+    from protodask.engine.threads import MOST_THREADS, available_threads
+
+    threads, available = count(processes.threads, "thread"), available_threads()
+    if processes.kind == "workers" or not MOST_THREADS <= processes.threads < available:
+        return threads
+    return f"{threads} of {available} processors (--workers {available} uses all)"
 
 
 def _seconds(found: Plan) -> list[tuple[str, str]]:
