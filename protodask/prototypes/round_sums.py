@@ -184,8 +184,9 @@ class BatchSums:
         self._own = None
         if self._itself is not None:
             places, candidates = meetings(self._itself, numbers)
-            order = np.argsort(places)
-            self._own = places[order], self.batch.column_of[candidates[order]]
+            if len(places):
+                order = np.argsort(places)
+                self._own = places[order], self.batch.column_of[candidates[order]]
         return self.batch.side.left_operand(standardized, self._memory.left[: len(standardized)])
 
     def exponents(self, tile: slice, values: Array) -> None:
