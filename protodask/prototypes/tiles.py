@@ -57,7 +57,7 @@ def tile_rows(n_rows: int, entries_per_row: int) -> int:
 
 def longest_tile(n_rows: int, entries_per_row: int) -> int:
     """Rows of a tile at most, of up to so many rows: the only one of a short block is half as long again as others."""
-    return whole_lanes(min(n_rows, int(1.5 * tile_rows(MOST_ENTRIES * 2**20, entries_per_row)) + 1))
+    return min(n_rows, int(1.5 * tile_rows(MOST_ENTRIES * 2**20, entries_per_row)) + 1)
 
 
 def strips(rows: int, multiplications: int) -> list[slice]:
@@ -128,14 +128,9 @@ class Lengths:
 
 def likelihood_lengths(n_rows: int, rows: RowShape, batches: Sequence[LikelihoodShape]) -> Lengths:
     """Tiles by the kernel matrices, class sums and rows of all batches; stretches by all there is of a row."""
-    tile = whole_lanes(tile_rows(n_rows, sum(shape.entries + shape.n_features for shape in batches)))
+    tile = tile_rows(n_rows, sum(shape.entries + shape.n_features for shape in batches))
     tiles = STRETCH_ENTRIES // (tile * sum(stretch_widths(rows, batches)))
     return Lengths(tile, tile * max(1, min(tiles, -(-n_rows // tile))))
-
-
-def whole_lanes(length: int) -> int:
-    """Rows whose numbers fill whole cache lines, however many each has."""
-    return -(-length // LANES) * LANES
 
 
 def stretch_widths(rows: RowShape, batches: Sequence[LikelihoodShape]) -> list[int]:

@@ -113,6 +113,7 @@ MOST_OF_A_TILE = 1.5 * 8 * 2**22 + 2**20
 
 
 @example(make_shape(27, 30, 1752, 10, 1024, precision="float64", feature_weights="class"))
+@example(make_shape(518, 30, 1856, 15_524, 256))
 @example(make_shape(50_000, 2, 1000, 10, 2**13))
 @example(make_shape(50_000, 2, 300, 100, 2**15))
 @example(make_shape(50_000, 30, 1000, 10, 2**13, feature_weights="class"))
