@@ -247,9 +247,11 @@ def tile_bytes(shape: Shape) -> int:
     most = shape.most_columns + LANES + panels * width + (further + 1) * features
     longest = longest_tile(shape.longest_block, fewest)
     entries = max(longest * fewest, longest_tile(shape.longest_block, most) * most)
-    rows = RowShape(classes, max(features, shape.row_features), {"float32": features, "float64": features})
+    precisions: list[Precision] = ["float32", "float64"] if further else ["float64"]
+    rows = RowShape(classes, max(features, shape.row_features), dict.fromkeys(precisions, features))
     batch = LikelihoodShape(features, shape.most_columns, panels, width, "float64")
     by_row = sum(stretch_widths(rows, [batch])) - features + 3 * further  # batches' features are among the entries
+    by_row += features if shape.config.feature_forms != "plain" else 0  # normal scores and levels
     whole = (shape.longest_block + longest) * (by_row + (further + 1) * features)
     by_class = 5 * classes + panels + 10
     return DOUBLE * (entries + max(longest * by_row, min(STRETCH_ENTRIES, whole)) + longest * (features + by_class))

@@ -445,5 +445,4 @@ class ScoreKernel:
             rows = features[first : first + length]
             standardized = side.standardize(rows, tile, scored, first if scored is not None else 0)
             values = side.kernel(standardized, tile)
-            columns = values.reshape(len(rows), panels.n_panels, panels.width).transpose(1, 0, 2)
-            scores[first : first + length] += product(columns, weight)[:, :, 0].T @ to_class
+            scores[first : first + length] += product(panels.apart(values), weight)[:, :, 0].T @ to_class

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,10 @@ class Panels:
         used = self.used
         spread[used] = values[self.column[used]]
         return spread
+
+    def apart(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Columns of a kernel matrix (T, columns), panel by panel (C, T, width)."""
+        return values.reshape(len(values), self.n_panels, self.width).transpose(1, 0, 2)
 
 
 MOST_REMEMBERED = 4096

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from protodask.prototypes.batch_kernel import BatchKernel
 from protodask.prototypes.kernel import RowSide, exponentiate, product
-from protodask.prototypes.panels import Panels
 from protodask.prototypes.tiles import (
     Array,
     BatchMemory,
@@ -204,7 +203,8 @@ class BatchSums:
     def class_sums(self, values: Array) -> Array:
         """`u_b` of the rows of a tile, for the classes of the batch (k, T), and what their gradients need."""
         self._values = values
-        self._panels = _by_panel(values, self.batch.active, 0)
+        active = self.batch.active
+        self._panels = active.apart(values[:, : active.n_columns])
         self._sums = self._memory.sums[:, : len(values)]
         for strip in self._strips:
             np.matmul(self._panels[:, strip], self.batch.sum_operand, out=self._sums[:, strip])
@@ -213,7 +213,9 @@ class BatchSums:
 
     def class_sums_alone(self, values: Array) -> Array:
         """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
-        return self.batch.by_class(product(_by_panel(values, self.batch.active, 0), self.batch.weights)[:, :, 0])
+        active = self.batch.active
+        panels = active.apart(values[:, : active.n_columns])
+        return self.batch.by_class(product(panels, self.batch.weights)[:, :, 0])
 
     def add_gradients(self, tile: slice, slopes: Floats, scaled: Array, size: float, weighted: Array) -> None:
         """Add the part of a tile, given the slopes `c` of all classes (K, T), and those `scaled` by `1 / size` in the
@@ -224,7 +226,7 @@ class BatchSums:
         by_panel = by_class if batch.class_of_panel is None else by_class[active.panel_class]
         self._active_gradient += size * np.matmul(by_panel[:, None, :], self._panels)[:, 0].astype(np.float64)
         if idle.n_panels:
-            idle_panels = _by_panel(self._values, idle, active.n_columns)
+            idle_panels = idle.apart(self._values[:, active.n_columns :][:, : idle.n_columns])
             of_idle = np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
             self._idle_gradient += size * of_idle.astype(np.float64)
         np.einsum("kn,kn->n", slopes[batch.places], self._mass, out=self._memory.pull[tile])
@@ -293,9 +295,3 @@ def _weighted_sum(weight: Array, rows: Array) -> Floats:
     over = len(rows) - len(rows) % SUMMED_ROWS
     found: Floats = product(_in_parts(weight)[:, None, :], _in_parts(rows)).sum(axis=(0, 1), dtype=np.float64)
     return found + weight[over:] @ rows[over:] if over < len(rows) else found
-
-
-def _by_panel(values: Array, panels: Panels, first: int) -> Array:
-    """Kernel values (T, columns) from a first column on as (C, T, width)."""
-    columns = values[:, first : first + panels.n_columns]
-    return columns.reshape(len(values), panels.n_panels, panels.width).transpose(1, 0, 2)

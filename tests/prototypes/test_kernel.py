@@ -517,10 +517,8 @@ def test_alias_padding__keeps_rows_out_of_the_same_cache_sets(precision: Precisi
     case = make_case(0, n_rows=1200, n_candidates=columns, zeros=0.0)
     side = case.kernel(precision).batches[0].side
     assert side.operand[0].nbytes % tiles_module.ALIASED_BYTES != 0
-    assert side.kernel(side.standardize(case.raw.astype(precision), tile := side.tile(1200)), tile).shape == (
-        1200,
-        side.n_prototypes,
-    )
+    tile = side.tile(1200)
+    assert side.kernel(side.standardize(case.raw.astype(precision), tile), tile).shape == (1200, side.n_prototypes)
 
 
 @settings(max_examples=60)
