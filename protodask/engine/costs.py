@@ -17,7 +17,8 @@ BLOCKS_AT_WORK = 2
 """For each thread: the one the kernel sees, and the next one, read ahead."""
 
 CHUNK_COPIES = 2
-"""A chunk while it is read: as it is stored, and as it is checked. A thread has one block read at a time."""
+"""Chunks that a thread has beside the block that it reads: as many are asked of an object store together. A thread has
+one block read at a time."""
 
 UNRETURNED_BLOCKS = 1.5
 """Blocks for each thread that were freed and that the allocator keeps. Every thread allocates from an area of its own,

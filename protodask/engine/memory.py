@@ -13,7 +13,7 @@ INTERPRETER_BYTES = 250 * 2**20
 """Python with the libraries that a task imports."""
 
 THREAD_BYTES = 160 * 2**20
-"""What a thread works with: two blocks in flight (32 MiB each), a chunk being read (16 MiB), arrays by row and a tile
+"""What a thread works with: two blocks in flight (32 MiB each), chunks being read (16 MiB), arrays by row and a tile
 (about 40 MiB while candidates are drawn), and what the allocator has not returned (up to 48 MiB)."""
 
 RESIDENT_SHARE = 0.03

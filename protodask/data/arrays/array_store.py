@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
-from protodask.data.arrays.plain_arrays import chunk_rows, make_array
+from protodask.data.arrays.plain_arrays import PlainArray, chunk_rows, make_array
+from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
 from protodask.data.places.storage import open_store, storage_errors, writing_into
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import FormatError
@@ -28,6 +28,11 @@ class ArraySpec:
 
     def shape(self, rows: int) -> tuple[int, ...]:
         return (rows,) if self.width is None else (rows, self.width)
+
+    @property
+    def fill(self) -> float:
+        """What a chunk that is missing would be read as."""
+        return np.nan if np.dtype(self.dtype).kind == "f" else -1
 
     def chunk_rows(self, block_rows: int) -> int:
         """Rows of a chunk."""
@@ -61,14 +66,14 @@ class ArrayStore:
                 spec.shape(self.layout.n_rows),
                 spec.shape(spec.chunk_rows(self.layout.block_rows)),
                 spec.dtype,
-                np.nan if np.dtype(spec.dtype).kind == "f" else -1,
+                spec.fill,
             )
         return group
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store the rows of one block."""
         with storage_errors(self.path, "writing"), writing_into(self.path):
-            stored = _open(self.path, self.key, "r+")
+            stored = _open(self.path, self.key)
             for spec in self.arrays:
                 values = arrays[spec.name]
                 step = spec.chunk_rows(self.layout.block_rows)
@@ -78,33 +83,28 @@ class ArrayStore:
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
-        stored = _open(self.path, self.key, "r")
-        found: dict[str, NDArray[Any]] = {}
-        for spec in self.arrays:
-            with storage_errors(self.path, "reading"):
-                try:
-                    values = np.asarray(stored[spec.name][start:stop])
-                except ValueError as error:  # a wrong checksum or length
-                    raise self._damaged(spec, number) from error
-            # A chunk that is missing is read as the fill value.
-            step = spec.chunk_rows(self.layout.block_rows)
-            firsts = values.reshape(len(values), -1)[np.union1d(0, np.arange(-start % step, len(values), step)), 0]
-            if (np.isnan(firsts) if values.dtype.kind == "f" else firsts == -1).any():
-                raise self._damaged(spec, number)
-            found[spec.name] = values
-        return Block(number, start, found)
+        with storage_errors(self.path, "reading"):
+            try:
+                values = read_rows([self._form(spec) for spec in self.arrays], start, stop)
+            except DamagedArrayError as error:
+                raise self._damaged(error.name, number) from error
+        return Block(number, start, {spec.name: array for spec, array in zip(self.arrays, values, strict=True)})
 
-    def _damaged(self, spec: ArraySpec, number: int) -> FormatError:
+    def _form(self, spec: ArraySpec) -> PlainArray:
+        chunks = spec.shape(spec.chunk_rows(self.layout.block_rows))
+        return PlainArray(self.path, spec.name, spec.dtype, spec.shape(self.layout.n_rows), chunks, spec.fill)
+
+    def _damaged(self, array: str, number: int) -> FormatError:
         return FormatError(
             "damaged",
-            f"The array {spec.name!r} in {self.path} is damaged or incomplete in block {number}.",
+            f"The array {array!r} in {self.path} is damaged or incomplete in block {number}.",
             self.remedy,
         )
 
 
 @lru_cache(maxsize=64)  # more than there are fits with stored scores in one pass; opening takes a millisecond
-def _open(path: str, key: str, mode: Any) -> Mapping[str, Any]:
-    return dict(zarr.open_group(open_store(path, mode == "r"), mode=mode, zarr_format=3).arrays())
+def _open(path: str, key: str) -> Mapping[str, Any]:
+    return dict(zarr.open_group(open_store(path), mode="r+", zarr_format=3).arrays())
 
 
 def store_key() -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.plain_arrays import PlainArray, make_array
+from protodask.data.arrays.plain_rows import read_rows
 from protodask.errors import FormatError, StorageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ def write_array(group: zarr.Group, path: str, values: NDArray[Any], dtype: str) 
 
 def read_array(where: str, path: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Read an array of this form; whatever else is there is an exception, see `damage_named`."""
-    return PlainArray(where, path, dtype, shape, _chunk(shape), fill=0).read()
+    array = PlainArray(where, path, dtype, shape, _chunk(shape), fill=0)
+    array.check_form()
+    return read_rows([array], 0, shape[0])[0]
 
 
 def _chunk(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,8 +1,7 @@
 """Zarr arrays in the one form this package writes, checked before Zarr looks at them.
 
 Chunks hold the plain bytes and a CRC-32C. Zarr itself would follow whatever an array's metadata asks for: codecs that
-unpack a kilobyte to gigabytes, shards, chunks elsewhere. Here another form than the expected one is refused, and a
-chunk is read only if its file has the size that its shape comes to.
+unpack a kilobyte to gigabytes, shards, chunks elsewhere. Here another form than the expected one is refused.
 """
 
 from __future__ import annotations
@@ -12,12 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import google_crc32c
 import numpy as np
-from numpy.typing import NDArray
 
-from protodask.data.places.bounded import file_status, read_json, read_object
-from protodask.data.places.locations import open_store
+from protodask.data.places.bounded import read_json
 
 if TYPE_CHECKING:
     import zarr
@@ -97,46 +93,23 @@ class PlainArray:
     dtype: str
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
+    """Of some rows, each whole."""
     fill: float
     growing: bool = False
     """Whether there may be more rows than `shape` says: of an append of an earlier version, which was killed."""
 
-    def open(self) -> zarr.Array[Any]:
-        """Open the array; where it is not as it should be, a `ValueError` says what it is instead."""
-        import zarr
-
-        self._check_form()
-        opened = zarr.open_array(open_store(self.root, read_only=True), path=self.name, mode="r", zarr_format=3)
-        if opened.dtype != np.dtype(self.dtype) or opened.shape[1:] != self.shape[1:]:
-            raise ValueError("it changed while it was opened")
-        return opened
-
-    def read(self) -> NDArray[Any]:
-        """All of an array that is a single chunk, without Zarr; a `ValueError` says what is wrong with it."""
-        self._check_form()
-        if 0 in self.shape:
-            return np.empty(self.shape, dtype=self.dtype)
-        numbers = (0,) * len(self.shape)
-        self.check_chunk(*numbers)
-        content = read_object(self.root, self._key(*numbers), self._chunk_bytes)
-        if content is None or len(content) != self._chunk_bytes:
-            raise ValueError("a chunk is missing, or not of the size it must have")
-        values, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
-        if google_crc32c.value(values) != int.from_bytes(checksum, "little"):
-            raise ValueError("the checksum of a chunk is another one")
-        stored = np.frombuffer(values, dtype=np.dtype(self.dtype).newbyteorder("<"))
-        return stored.astype(self.dtype).reshape(self.shape)
-
-    def _check_form(self) -> None:
+    def check_form(self) -> None:
+        """Refuse an array that is not as it should be: a `ValueError` says what it is instead."""
         if reason := self._misfit(read_json(self.root, f"{self.name}/zarr.json")):
             raise ValueError(reason)
 
-    def _key(self, *numbers: int) -> str:
-        return "/".join((self.name, "c", *map(str, numbers)))
-
     @property
-    def _chunk_bytes(self) -> int:
+    def chunk_bytes(self) -> int:
         return np.dtype(self.dtype).itemsize * math.prod(self.chunks) + CHECKSUM_BYTES
+
+    def key(self, number: int) -> str:
+        """Of the chunk that is the `number`-th by rows."""
+        return "/".join((self.name, "c", str(number), *("0" for _ in self.shape[1:])))
 
     def _misfit(self, record: Any) -> str | None:
         if not isinstance(record, Mapping) or not KEYS >= record.keys() >= KEYS - OPTIONAL_KEYS:
@@ -167,17 +140,6 @@ class PlainArray:
         if self.growing and shape and self.shape[0] <= shape[0] <= MOST_ROWS:
             return shape[1:] == list(self.shape[1:])
         return shape == list(self.shape)
-
-    def check_chunk(self, *numbers: int) -> None:
-        """Refuse a chunk whose file is missing, no file at all, or not of the size it must have; local stores only."""
-        if "://" in self.root or 0 in self.shape:
-            return
-        try:
-            found = file_status(self.root, self._key(*numbers)).st_size
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise ValueError("a chunk is missing") from error
-        if found != self._chunk_bytes:
-            raise ValueError(f"a chunk has {found} bytes where {self._chunk_bytes} were expected")
 
 
 def _configured(codec: Any) -> Any:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import zarr
-from numpy.typing import NDArray
-from zarr.core.buffer.cpu import NDBuffer
 
 from protodask.data.arrays.plain_arrays import PlainArray
+from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
 from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
 from protodask.data.format.parts import Part, key_of
-from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label, Variable
+from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label
 from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments, whole_segment
 from protodask.data.format.summary import Summary
 from protodask.data.places.locations import is_remote
@@ -208,7 +206,8 @@ class Dataset:
     def read(self, number: int) -> Block:
         """One block: "features" (rows, D), "target", and "weight", "inclusion" and "group" where the dataset has them.
 
-        The arrays are filled chunk by chunk, so that reading needs the block and one chunk of memory.
+        The arrays are filled chunk by chunk, so that reading needs the block and, from an object store, two chunks of
+        memory.
         """
         try:
             block = self._read_block(self.metadata.part_of(number), number)
@@ -234,13 +233,14 @@ class Dataset:
 
     def _read_block(self, part: Part, number: int) -> Block:
         start, stop = self.layout.bounds(number)
-        opened = _open_part(self, part, self.place, self.metadata.identity)
+        arrays = _open_part(self, part, self.place, self.metadata.identity)
         offset = self.layout.block_rows * part.first_block
-        arrays = {
-            variable.name: self._read_array(opened, variable, number, start - offset, stop - offset)
-            for variable in self.metadata.variables
-        }
-        block = Block(number, start, arrays)
+        with self._reading(number):
+            values = read_rows(arrays, start - offset, stop - offset)
+        block = Block(number, start, dict(zip(self.array_names, values, strict=True)))
+        codes = block[TARGET.name]
+        if codes.min() < 0 or codes.max() >= len(self.classes):
+            raise self._damaged(TARGET.name, number, "it holds codes of no class")
         verified = _verified(self, part, self.place)
         if number not in verified:
             # Each chunk has a checksum of its own, but may be that of another block, or of another dataset.
@@ -253,45 +253,25 @@ class Dataset:
             verified.add(number)
         return block
 
-    def _read_array(self, opened: _Opened, variable: Variable, number: int, start: int, stop: int) -> NDArray[Any]:
-        stored, form = opened.arrays[variable.name], opened.forms[variable.name]
-        step = self.metadata.chunk_rows(variable)
-        rest = (0,) * (len(variable.dims) - 1)
-        with self._reading(variable, number):  # before anything is allocated
-            for chunk in range(start // step, -(-stop // step)):
-                form.check_chunk(chunk, *rest)
-        values = np.empty(self.metadata.shape_of(variable, stop - start), dtype=self.metadata.dtype_of(variable))
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            part = values[first - start : last - start]
-            with self._reading(variable, number):
-                stored.get_basic_selection(slice(first, last), out=NDBuffer.from_numpy_array(part))
-            # What a missing chunk reads as is no legal value, so one value of each chunk tells.
-            if _is_fill(part.reshape(-1)[0], variable):
-                raise self._damaged(variable, number, "a chunk is missing")
-        if variable is TARGET and (values.min() < 0 or values.max() >= len(self.classes)):
-            raise self._damaged(variable, number, "it holds codes of no class")
-        return values
-
     @contextmanager
-    def _reading(self, variable: Variable, number: int) -> Iterator[None]:
+    def _reading(self, number: int) -> Iterator[None]:
         try:
             yield
-        except (MemoryError, PermissionError, FormatError):
-            raise
-        except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
-            if isinstance(error, OSError) or is_remote(error):
-                raise StorageError(
-                    "unreadable",
-                    f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
-                    "Check the storage and repeat.",
-                ) from error
-            raise self._damaged(variable, number, str(error)) from error
+        except DamagedArrayError as error:
+            raise self._damaged(error.name.rpartition("/")[2], number, str(error)) from error
+        except Exception as error:
+            if not isinstance(error, OSError) and not is_remote(error):
+                raise
+            raise StorageError(
+                "unreadable",
+                f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
+                "Check the storage and repeat.",
+            ) from error
 
-    def _damaged(self, variable: Variable, number: int, reason: str) -> FormatError:
+    def _damaged(self, array: str, number: int, reason: str) -> FormatError:
         return FormatError(
             "damaged",
-            f"The array {variable.name!r} of the dataset {self.path} is damaged in block {number} ({reason}).",
+            f"The array {array!r} of the dataset {self.path} is damaged in block {number} ({reason}).",
             INGEST_AGAIN,
         )
 
@@ -363,18 +343,6 @@ class UnweightedSource:
         return Block(block.number, block.start, kept)
 
 
-def _is_fill(value: Any, variable: Variable) -> bool:
-    return bool(np.isnan(value)) if np.isnan(variable.fill) else bool(value == variable.fill)
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """The arrays of a part in this process."""
-
-    forms: Mapping[str, PlainArray]
-    arrays: Mapping[str, zarr.Array[Any]]
-
-
 @lru_cache(maxsize=256)
 def _verified(dataset: Dataset, part: Part, place: str) -> set[int]:
     """Blocks of a part that were found to be those that were written, digest and all; then their checksums suffice."""
@@ -382,8 +350,8 @@ def _verified(dataset: Dataset, part: Part, place: str) -> set[int]:
 
 
 @lru_cache(maxsize=256)
-def _open_part(dataset: Dataset, part: Part, place: str, identity: str) -> _Opened:
-    """The arrays of a part of a dataset, opened once in a process.
+def _open_part(dataset: Dataset, part: Part, place: str, identity: str) -> list[PlainArray]:
+    """The arrays of a part of a dataset, looked at once in a process.
 
     `identity` and the dataset's fingerprint tell apart what one place held over time, and what is there must be what
     they say: the arrays of another dataset must not be kept under their names.
@@ -427,12 +395,11 @@ def _identity_at(path: str, place: str, version: object) -> object:
     return attributes.get("identity", "")
 
 
-def _load_part(dataset: Dataset, part: Part) -> _Opened:
+def _load_part(dataset: Dataset, part: Part) -> list[PlainArray]:
     path, metadata = dataset.path, dataset.metadata
-    forms: dict[str, PlainArray] = {}
-    arrays: dict[str, zarr.Array[Any]] = {}
+    arrays: list[PlainArray] = []
     for variable in metadata.variables:
-        form = PlainArray(
+        array = PlainArray(
             root=dataset.place,
             name=key_of(part.name, variable.name),
             dtype=metadata.dtype_of(variable).name,
@@ -442,12 +409,12 @@ def _load_part(dataset: Dataset, part: Part) -> _Opened:
             growing=not part.name,  # earlier versions appended in place, and may have been killed at it
         )
         try:
-            arrays[variable.name] = form.open()
+            array.check_form()
         except (FormatError, MemoryError):
             raise
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FormatError("damaged", f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
-        except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
+        except Exception as error:  # what is no JSON, is not of this form, or whatever a client raises
             if is_remote(error) or isinstance(error, OSError):
                 wrong = "network and the credentials" if is_remote(error) else "storage"
                 refused = isinstance(error, PermissionError)
@@ -459,5 +426,5 @@ def _load_part(dataset: Dataset, part: Part) -> _Opened:
             raise FormatError(
                 "damaged", f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
             ) from error
-        forms[variable.name] = form
-    return _Opened(forms, arrays)
+        arrays.append(array)
+    return arrays

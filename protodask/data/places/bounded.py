@@ -6,12 +6,15 @@ elsewhere. Pipes and devices are not opened at all: opening one can wait for eve
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, BinaryIO, Literal
+from io import BufferedReader
+from typing import Any, BinaryIO
 
 from protodask.data.places.locations import is_url, open_store, storage_errors
 from protodask.errors import FormatError
@@ -57,6 +60,11 @@ def file_status(root: str, name: str) -> os.stat_result:
 def open_inside(root: str, name: str) -> BinaryIO:
     """Open the regular file `name` in the store or folder `root` for reading."""
     file_status(root, name)
+    return open_known(root, name)
+
+
+def open_known(root: str, name: str) -> BufferedReader:
+    """The same, where `file_status` was just asked for it."""
     return _open(f"{root}/{name}", os.O_RDONLY | _SAFELY | _NO_LINK)
 
 
@@ -66,7 +74,8 @@ def open_to_append(root: str, name: str) -> BinaryIO:
         file_status(root, name)
     path = f"{root}/{name}"
     handle = os.open(path, _SAFELY | _NO_LINK | os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    return _as_regular(handle, path, "ab")
+    _require_regular(handle, path)
+    return os.fdopen(handle, "ab")
 
 
 def open_anew(path: str) -> BinaryIO:
@@ -74,7 +83,8 @@ def open_anew(path: str) -> BinaryIO:
     with suppress(FileNotFoundError):
         os.unlink(path)
     handle = os.open(path, _SAFELY | _NO_LINK | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    return _as_regular(handle, path, "wb")
+    _require_regular(handle, path)
+    return os.fdopen(handle, "wb")
 
 
 def open_named(path: str) -> BinaryIO:
@@ -86,16 +96,17 @@ def open_named(path: str) -> BinaryIO:
     return _open(path, os.O_RDONLY | _SAFELY)
 
 
-def _open(path: str, flags: int) -> BinaryIO:
-    return _as_regular(os.open(path, flags), path, "rb")
+def _open(path: str, flags: int) -> BufferedReader:
+    handle = os.open(path, flags)
+    _require_regular(handle, path)
+    return os.fdopen(handle, "rb")
 
 
-def _as_regular(handle: int, path: str, mode: Literal["rb", "wb", "ab"]) -> BinaryIO:
+def _require_regular(handle: int, path: str) -> None:
     # Looked at again: what was a file a moment ago may be something else now.
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise FormatError("wrong-kind", f"{path} is not a regular file.", RESTORE)
-    return os.fdopen(handle, mode)
 
 
 def read_bounded(file: BinaryIO, most: int, path: str) -> bytes:
@@ -143,17 +154,27 @@ def _read_local(root: str, name: str, most: int) -> bytes:
 
 
 def _read_remote(root: str, name: str, most: int) -> bytes | None:
+    (content,) = read_objects(root, [(name, most)])
+    if content is not None and len(content) > most:
+        raise _too_large(f"{root}/{name}", most)
+    return None if content is None else bytes(content)
+
+
+def read_objects(root: str, wanted: Iterable[tuple[str, int]]) -> list[memoryview | None]:
+    """The contents of objects below a URL, asked for together; None where there is none.
+
+    With the name of each comes how many bytes it may have: of one that has more, one byte more is read.
+    """
     from zarr.abc.store import RangeByteRequest
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.sync import sync
 
-    store, within = open_store(root, read_only=True), RangeByteRequest(0, most + 1)
-    content = sync(store.get(name, default_buffer_prototype(), within))
-    if content is None:
-        return None
-    if len(content) > most:
-        raise _too_large(f"{root}/{name}", most)
-    return bytes(content.to_bytes())
+    store, kind = open_store(root, read_only=True), default_buffer_prototype()
+
+    async def read() -> list[Any]:
+        return await asyncio.gather(*(store.get(name, kind, RangeByteRequest(0, most + 1)) for name, most in wanted))
+
+    return [None if content is None else memoryview(content.as_numpy_array()) for content in sync(read())]
 
 
 def json_items(content: bytes) -> int:
