@@ -59,11 +59,16 @@ def test_is_stream__of_other_libraries() -> None:
     assert is_stream(connection.sql("select * from given"))
 
 
-@given(st.integers(1, ROWS), st.integers(1, 10_000))
-def test_ingest__of_a_stream_whatever_its_batches(length: int, group: int) -> None:
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Of the frame."""
+    return ingest(FRAME, tmp_path_factory.mktemp("expected") / "d.zarr", **OPTIONS)
+
+
+@given(length=st.integers(1, ROWS), group=st.integers(1, 10_000))
+def test_ingest__of_a_stream_whatever_its_batches(expected: Dataset, length: int, group: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "GROUP_BYTES", group)
-        expected = ingest(FRAME, f"{folder}/expected.zarr", **OPTIONS)
         found = ingest(TABLE.to_reader(max_chunksize=length), f"{folder}/found.zarr", **OPTIONS)
     assert found.key == expected.key
 
