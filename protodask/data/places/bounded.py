@@ -6,7 +6,6 @@ elsewhere. Pipes and devices are not opened at all: opening one can wait for eve
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -166,6 +165,8 @@ def read_objects(root: str, wanted: Iterable[tuple[str, int]]) -> list[memoryvie
 
     With the name of each comes how many bytes it may have: of one that has more, one byte more is read.
     """
+    import asyncio  # which takes longer to import than all of this module
+
     from zarr.abc.store import RangeByteRequest
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.sync import sync
