@@ -10,8 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
+from protodask.data.arrays.plain_arrays import MAX_CHUNK_BYTES
 from protodask.engine import Engine, Layout
 from protodask.engine.costs import Memory, Part, holding_parts, partials_alive
 from protodask.engine.memory import INTERPRETER_BYTES
@@ -77,14 +76,14 @@ def _rooms(form: TermsForm, layout: Layout, processes: Processes) -> Iterator[Ro
     """Of the processes that run tasks, and of the driver where that is another one."""
     n_features = form.n_features
     block_rows = min(layout.block_rows, layout.n_rows)
-    widest = max(np.dtype(spec.dtype).itemsize * (spec.width or 1) for spec in form.specs)
+    block_bytes = form.row_bytes * block_rows
     tile = TILE_ARRAYS * min(tile_rows(n_features), block_rows) * n_features * DOUBLE
     rows = MOST_CUTS + LINES * near_samples(n_features)
     program = Part("the driver's program", ENTRY_BYTES * rows * 2 * n_features + DOUBLE * rows * rows)
     answer = DOUBLE * answer_length(near_samples(n_features), n_features)
     answers = Part("answers of a pass", answer * partials_alive(processes, layout.n_blocks))
     there = (
-        *holding_parts(processes, form.row_bytes * block_rows, widest * block_rows, form.row_bytes * layout.n_rows),
+        *holding_parts(processes, block_bytes, min(MAX_CHUNK_BYTES, block_bytes), form.row_bytes * layout.n_rows),
         Part("rows at work", tile * processes.threads),
     )
     if processes.kind == "threads":

@@ -9,7 +9,7 @@ import pytest
 from protodask.pipeline.each_file.news import news_of_predict
 from protodask.pipeline.steps import PredictStep
 
-SLOW = ("dask", "distributed", "numpy", "pandas", "pyarrow", "sklearn", "zarr")
+SLOW = ("asyncio", "dask", "distributed", "numpy", "pandas", "pyarrow", "sklearn", "zarr")
 
 PROGRAM = """
 import sys

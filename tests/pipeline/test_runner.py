@@ -750,7 +750,7 @@ def test_run__without_work_imports_little(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom protodask.cli import app\n"
         f"app(['run', {pipeline.path!r}], standalone_mode=False)\n"
-        "heavy = {'numpy', 'zarr', 'dask', 'distributed', 'pandas', 'pyarrow', 'scipy', 'sklearn'}\n"
+        "heavy = {'asyncio', 'numpy', 'zarr', 'dask', 'distributed', 'pandas', 'pyarrow', 'scipy', 'sklearn'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

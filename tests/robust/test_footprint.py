@@ -9,12 +9,15 @@ import pytest
 from support.errors import refused
 from support.robust_problems import drawn_problem, samples_of
 
+from protodask.data.arrays.plain_arrays import CHECKSUM_BYTES
+from protodask.data.arrays.plain_rows import AT_ONCE_BYTES
 from protodask.engine import Layout, thread_engine
 from protodask.engine.groups import partials_held
 from protodask.engine.scheduling import Processes
 from protodask.engine.threads import ThreadScheduler
 from protodask.errors import InputError
 from protodask.robust import RobustClassifier, UncertainRows
+from protodask.robust import footprint as footprint_module
 from protodask.robust.bundle import LADDER, near_samples
 from protodask.robust.bundle_run import answer_length
 from protodask.robust.footprint import TILE_ARRAYS, planes_at_once
@@ -94,3 +97,10 @@ def test_pass__holds_what_was_counted_for_it(n_features: int) -> None:
     tile = 8 * rows * n_features
     answers = 8 * answer_length(near_samples(n_features), n_features) * partials_held(range(4), 1, 1)
     assert 0.6 * TILE_ARRAYS * tile <= peak <= TILE_ARRAYS * tile + answers
+
+
+def test_room__counts_the_chunks_of_several_arrays_that_are_read_together() -> None:
+    form, layout, threads = TermsForm.of("SMV-I", 300), Layout(10**6, 2**11), 2  # no array fills a chunk
+    needed, _each, _limit = next(footprint_module._rooms(form, layout, Processes("threads", 1, threads, 2**33, 2**33)))
+    (chunks,) = (part.bytes for part in needed.parts if part.name == "chunks being read")
+    assert chunks >= threads * min(AT_ONCE_BYTES, form.row_bytes * layout.block_rows) - threads * 2 * CHECKSUM_BYTES

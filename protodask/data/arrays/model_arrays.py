@@ -50,7 +50,7 @@ def damage_named(what: str, where: str, remedy: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise StorageError("unreadable", f"{where} cannot be read ({error}).", "Check that you may read it.") from error
-    except Exception as error:  # Zarr reports damage with whatever exception is at hand
+    except Exception as error:  # what is no JSON, is not of this form, or whatever a client raises
         raise FormatError("damaged", f"{what} {where} cannot be read ({error}).", remedy) from error
 
 

@@ -1,4 +1,4 @@
-"""Zarr arrays in the one form this package writes, checked before Zarr looks at them.
+"""Zarr arrays in the one form this package writes, checked before their rows are read.
 
 Chunks hold the plain bytes and a CRC-32C. Zarr itself would follow whatever an array's metadata asks for: codecs that
 unpack a kilobyte to gigabytes, shards, chunks elsewhere. Here another form than the expected one is refused.

@@ -17,7 +17,7 @@ from protodask.data.arrays.plain_arrays import CHECKSUM_BYTES, MAX_CHUNK_BYTES, 
 from protodask.data.places.bounded import file_status, open_known, read_objects
 from protodask.data.places.locations import is_url
 
-AT_ONCE_BYTES = 2 * MAX_CHUNK_BYTES
+AT_ONCE_BYTES = 2 * (MAX_CHUNK_BYTES + CHECKSUM_BYTES)
 """Of the chunks that one reader asks an object store for together, where that is more than one chunk."""
 
 
@@ -43,9 +43,7 @@ def read_rows(arrays: Sequence[PlainArray], start: int, stop: int) -> list[NDArr
             piece.read()
     else:
         for wave in _waves(pieces):
-            wanted = [(piece.array.key(piece.number), piece.array.chunk_bytes) for piece in wave]
-            for piece, content in zip(wave, read_objects(arrays[0].root, wanted), strict=True):
-                piece.take(content)
+            _ask(arrays[0].root, wave)
     return [values.astype(values.dtype.newbyteorder("="), copy=False) for values in found]
 
 
@@ -120,6 +118,13 @@ def _pieces(array: PlainArray, values: NDArray[Any], start: int) -> Iterator[_Pi
         after = ((number + 1) * step - last) * row_bytes + CHECKSUM_BYTES
         part = values[first - start : last - start].reshape(-1).view(np.uint8)
         yield _Piece(array, number, np.empty(before, np.uint8), part, np.empty(after, np.uint8))
+
+
+def _ask(root: str, wave: Sequence[_Piece]) -> None:
+    # A function of its own, so that nothing of a wave is held while the next one arrives.
+    wanted = [(piece.array.key(piece.number), piece.array.chunk_bytes) for piece in wave]
+    for piece, content in zip(wave, read_objects(root, wanted), strict=True):
+        piece.take(content)
 
 
 def _waves(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:

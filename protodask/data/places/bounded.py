@@ -6,13 +6,13 @@ elsewhere. Pipes and devices are not opened at all: opening one can wait for eve
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from io import BufferedReader
 from typing import Any, BinaryIO
 
@@ -131,32 +131,32 @@ def read_json(root: str, name: str) -> Any:
     What is no JSON, or is of a size or depth that nothing here has, is a `ValueError` (of which `FormatError` is one).
     """
     read = _read_remote if is_url(root) else _read_local
-    content = read(root, name, MAX_JSON_BYTES)
+    content = read(root, name)
     if content is None:
         raise FileNotFoundError(f"{root}/{name}")
     return parse_json(content)
 
 
-def read_object(root: str, name: str, most: int | None = None) -> bytes | None:
-    """The content of a file or object of at most so many bytes, those of JSON, or None where there is none."""
+def read_object(root: str, name: str) -> bytes | None:
+    """The content of a file or object that is no larger than JSON may be, or None where there is none."""
     if is_url(root):
         with storage_errors(root, "reading"):
-            return _read_remote(root, name, MAX_JSON_BYTES if most is None else most)
+            return _read_remote(root, name)
     try:
-        return _read_local(root, name, MAX_JSON_BYTES if most is None else most)
+        return _read_local(root, name)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _read_local(root: str, name: str, most: int) -> bytes:
+def _read_local(root: str, name: str) -> bytes:
     with open_inside(root, name) as file:
-        return read_bounded(file, most, f"{root}/{name}")
+        return read_bounded(file, MAX_JSON_BYTES, f"{root}/{name}")
 
 
-def _read_remote(root: str, name: str, most: int) -> bytes | None:
-    (content,) = read_objects(root, [(name, most)])
-    if content is not None and len(content) > most:
-        raise _too_large(f"{root}/{name}", most)
+def _read_remote(root: str, name: str) -> bytes | None:
+    (content,) = read_objects(root, [(name, MAX_JSON_BYTES)])
+    if content is not None and len(content) > MAX_JSON_BYTES:
+        raise _too_large(f"{root}/{name}", MAX_JSON_BYTES)
     return None if content is None else bytes(content)
 
 
@@ -165,16 +165,24 @@ def read_objects(root: str, wanted: Iterable[tuple[str, int]]) -> list[memoryvie
 
     With the name of each comes how many bytes it may have: of one that has more, one byte more is read.
     """
+    import asyncio  # which takes longer to import than all of this module
+
     from zarr.abc.store import RangeByteRequest
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.sync import sync
 
-    store, kind = open_store(root, read_only=True), default_buffer_prototype()
+    store, kind = _store_of(root, os.getpid()), default_buffer_prototype()
 
     async def read() -> list[Any]:
         return await asyncio.gather(*(store.get(name, kind, RangeByteRequest(0, most + 1)) for name, most in wanted))
 
     return [None if content is None else memoryview(content.as_numpy_array()) for content in sync(read())]
+
+
+@lru_cache(maxsize=64)
+def _store_of(root: str, process: int) -> Any:
+    """One for all threads of a process: fsspec itself makes a client for each, of 11 MiB and half a second with S3."""
+    return open_store(root, read_only=True)
 
 
 def json_items(content: bytes) -> int:

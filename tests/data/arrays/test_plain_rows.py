@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protodask.data.arrays import plain_rows as plain_rows_module
-from protodask.data.arrays.plain_arrays import PlainArray, make_array
-from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
+from protodask.data.arrays.plain_arrays import CHECKSUM_BYTES, MAX_CHUNK_BYTES, PlainArray, make_array
+from protodask.data.arrays.plain_rows import AT_ONCE_BYTES, DamagedArrayError, read_rows
 from protodask.data.places.bounded import read_objects
 from protodask.data.places.locations import open_store
 from protodask.errors import FormatError
@@ -144,3 +145,22 @@ def test_read_rows__ask_an_object_store_for_several_chunks_together(
     assert [one for wave in asked for one in wave] == expected
     assert all(len(wave) == 1 or sum(size for _, size in wave) <= at_once for wave in asked)
     assert [len(wave) for wave in asked] == waves
+
+
+def test_read_rows__ask_for_two_of_the_largest_chunks_together() -> None:
+    assert AT_ONCE_BYTES >= 2 * (MAX_CHUNK_BYTES + CHECKSUM_BYTES)
+
+
+def test_read_rows__let_go_of_chunks_before_they_ask_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[weakref.ref[Any]] = []
+
+    def read(root: str, wanted: Iterable[tuple[str, int]]) -> list[memoryview | None]:
+        assert all(one() is None for one in given)
+        contents = [np.array(content) for content in read_objects(root, wanted)]
+        given.extend(map(weakref.ref, contents))
+        return [content.data for content in contents]
+
+    monkeypatch.setattr(plain_rows_module, "AT_ONCE_BYTES", 100)
+    monkeypatch.setattr(plain_rows_module, "read_objects", read)
+    read_rows(write(f"memory://{uuid.uuid4().hex}/s", 8, 4), 0, 8)
+    assert len(given) == 8

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import fsspec
 import pytest
+from fsspec.asyn import AsyncFileSystem
 from support.errors import refused
 
 from protodask.data.places import bounded as bounded_module
@@ -25,6 +29,7 @@ from protodask.data.places.bounded import (
     read_bounded,
     read_json,
     read_object,
+    read_objects,
 )
 from protodask.data.places.records import RecordKind, recognize, seal, unseal
 from protodask.errors import FormatError
@@ -198,3 +203,29 @@ def test_read_bounded__sets_aside_what_the_file_has_and_no_more(tmp_path: Path) 
     path.write_bytes(b"x" * (2**20 + 6))
     with open_named(str(path)) as file, refused("over-limit", "small", 2**20 + 5, kind=FormatError):
         read_bounded(file, 2**20 + 5, "small")
+
+
+def test_read_objects__of_all_threads_through_one_client() -> None:
+    made: list[object] = []
+
+    class CountedFileSystem(AsyncFileSystem):  # type: ignore[misc]
+        protocol = "counted"
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            made.append(self)
+
+        async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+            return b"content"[start:end]
+
+    fsspec.register_implementation("counted", CountedFileSystem, clobber=True)
+    root, together = f"counted://{uuid.uuid4().hex}", Barrier(4)
+
+    def read(_: int) -> object:
+        together.wait(10)  # so that each is in a thread of its own
+        return [None if content is None else bytes(content) for content in read_objects(root, [("a", 6), ("b", 0)])]
+
+    assert read_object(root, "a") == b"content"
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(read, range(4))) == [[b"content", b"c"]] * 4
+    assert len(made) == 1
