@@ -46,7 +46,6 @@ CIRCLES = {
     ("prototypes.model", "scoring.onnx_export"),
     ("prototypes.model", "scoring.scorer"),
     ("robust.model", "robust.persistence"),
-    ("explain.text", "explain.contributions"),
 }
 """Imports without which no module would be in a circle: `model.save()` and the like, which are methods for users.
 

@@ -14,8 +14,9 @@ from support.errors import refused
 
 from protodask.errors import Code
 from protodask.explain import contributions as module
-from protodask.explain.contributions import Explanation, explain_rows
+from protodask.explain.contributions import explain_rows
 from protodask.explain.dominance import dominant_size
+from protodask.explain.explanation import Explanation
 from protodask.prototypes.model import PrototypeSet, probabilities
 
 MakeModel = Callable[..., PrototypeSet]
