@@ -23,8 +23,9 @@ from protodask.data.arrays.rows import check_finite
 from protodask.errors import InputError
 from protodask.explain.dominance import dominant_size, winning_class
 from protodask.explain.explanation import Contribution, Explanation, FeatureMatch
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.kernel import FARTHEST
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -29,8 +29,7 @@ from protodask.explain.tables import (
     prototype_table,
 )
 from protodask.places import mask
-from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.persistence import load_model
+from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.rows_to_score import rows_to_predict
 
 What = Literal["prototypes", "weights"]

@@ -21,7 +21,7 @@ from protodask.data.tables.encoding import (
 )
 from protodask.data.tables.frames import STREAM, arrow_table, refuse_lazy, without_labels
 from protodask.errors import InputError
-from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.fitted import FittedPrototypes
 
 NUMBERS = "biuf"
 TIMES = "mM"
@@ -33,7 +33,7 @@ RELATIONS = {"_duckdb", "duckdb"}
 class RowReader:
     """The features of rows: of a matrix of columns, or of features, of columns by name, or of records."""
 
-    def __init__(self, model: PrototypeSet) -> None:
+    def __init__(self, model: FittedPrototypes) -> None:
         self._model = model
         self._of_features = tuple(Column(name) for name in model.feature_names)
         known = len(feature_names(model.columns)) == model.n_features

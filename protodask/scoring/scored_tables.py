@@ -27,8 +27,14 @@ from protodask.data.tables.frames import (
 )
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
-from protodask.prototypes.prediction import ROW, check_kept_names, prediction_columns
-from protodask.prototypes.scoring import FAMILIARITY, PREDICTED, PROBABILITY
+from protodask.prototypes.prediction_columns import (
+    FAMILIARITY,
+    PREDICTED,
+    PROBABILITY,
+    ROW,
+    check_kept_names,
+    prediction_columns,
+)
 from protodask.scoring.rows import by_name
 
 BATCH_ROWS = 65_536

@@ -17,7 +17,8 @@ from protodask.explain import contributions as module
 from protodask.explain.contributions import explain_rows
 from protodask.explain.dominance import dominant_size
 from protodask.explain.explanation import Explanation
-from protodask.prototypes.model import PrototypeSet, probabilities
+from protodask.prototypes.fitted import probabilities
+from protodask.prototypes.model import PrototypeSet
 
 MakeModel = Callable[..., PrototypeSet]
 

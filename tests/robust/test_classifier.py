@@ -17,7 +17,7 @@ from protodask.pipeline.inspecting.describe import describe_place
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.robust.classifier import RobustClassifier
 from protodask.robust.formulations import FORMULATIONS
-from protodask.robust.persistence import load_robust_model
+from protodask.robust.model import load_robust_model
 from protodask.robust.uncertain_columns import columns_of, uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
 

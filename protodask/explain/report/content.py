@@ -16,7 +16,8 @@ from protodask.explain.explanation import Explanation
 from protodask.explain.familiarity import FamiliarityReference
 from protodask.explain.report.drift import ALARMS, Drift, FeatureDrift, alarm
 from protodask.explain.report.statistics import Quality, WorstErrors
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet
 from protodask.selection.results import SearchResult
 
 

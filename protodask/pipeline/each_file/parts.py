@@ -22,9 +22,9 @@ from protodask.errors import ClusterError, Code, InputError, LostTaskError, Prot
 from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
 from protodask.pipeline.steps.predict import PredictStep
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.prediction import prediction_columns
+from protodask.prototypes.prediction_columns import PREDICTED, prediction_columns
 from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, rows_to_predict, with_advice
-from protodask.prototypes.scoring import PREDICTED, predict_block
+from protodask.prototypes.scoring import predict_block
 
 SOURCE = "source"
 """The column of a part that holds the name of the file its rows are from."""

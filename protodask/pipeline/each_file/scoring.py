@@ -56,7 +56,7 @@ from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
-from protodask.prototypes.prediction import check_kept
+from protodask.prototypes.prediction_columns import check_kept
 from protodask.prototypes.rows_to_score import is_dataset
 
 VERSION = 1

@@ -29,13 +29,14 @@ from protodask.pipeline.inspecting.robust import (
 from protodask.pipeline.inspecting.searches import describe_search_run
 from protodask.pipeline.state.records import State
 from protodask.places import mask
-from protodask.prototypes.model import Batch, PrototypeSet
-from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet, load_model
+from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, read_history, read_run
 from protodask.robust.kept_terms import TERMS
-from protodask.robust.persistence import ROBUST_MODEL, load_robust_model
+from protodask.robust.model import ROBUST_MODEL, load_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS
 
 

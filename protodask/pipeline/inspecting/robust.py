@@ -17,8 +17,7 @@ from protodask.places import mask
 from protodask.prototypes.runs import RunDirectory, read_history, read_log
 from protodask.robust.bundle_run import STAGE
 from protodask.robust.kept_terms import RECORD as TERMS_RECORD
-from protodask.robust.model import RobustModel
-from protodask.robust.persistence import robust_fingerprint
+from protodask.robust.model import RobustModel, robust_fingerprint
 from protodask.robust.prediction import RECORD
 
 PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)

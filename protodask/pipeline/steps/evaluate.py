@@ -98,7 +98,7 @@ class EvaluateStep(KnownRows, Step):
         from protodask.data.places.storage import check_file_free
         from protodask.evaluation.model_scores import evaluate_model
         from protodask.pipeline.telling.json_file import written
-        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.model import load_model
 
         self.check()
         model = load_model(self.model)

@@ -261,7 +261,7 @@ class GateStep(KnownRows, Step):
         from protodask.data import Dataset
         from protodask.data.places.references import has_alias
         from protodask.evaluation.challenging import Rival, check_comparable, codes_of, compare_models, numbered
-        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.model import load_model
 
         challenger = load_model(model)
         if not has_alias(champion):

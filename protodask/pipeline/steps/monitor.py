@@ -285,7 +285,8 @@ class MonitorStep(KnownRows, Step):
         from protodask.evaluation.stream_profile import make_profile, read_profile
         from protodask.pipeline.telling.json_file import write_json
         from protodask.pipeline.work.limits import read_results
-        from protodask.prototypes.persistence import load_model, model_fingerprint
+        from protodask.prototypes.model import load_model
+        from protodask.prototypes.persistence import model_fingerprint
 
         self.check()
         check_file_free(self.out, self.overwrite)

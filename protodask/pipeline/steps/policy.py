@@ -165,7 +165,7 @@ class PolicyStep(GivenRows, Step):
         from protodask.evaluation.policy import PolicyQuestion
         from protodask.evaluation.policy_log import LogColumns, logged_policy, policy_log
         from protodask.pipeline.telling.json_file import written
-        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.model import load_model
 
         self.check()
         question = PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)

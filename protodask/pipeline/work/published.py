@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from protodask.data.places.storage import Kind, check_file_free, check_free, replace_file, sweep
 from protodask.errors import OutputExistsError
-from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
+from protodask.prototypes.model import load_model
+from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.prototypes.runs import HISTORY_FILE
 
 

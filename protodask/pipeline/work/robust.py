@@ -17,8 +17,7 @@ from protodask.prototypes.rows_to_score import rows_to_predict
 from protodask.robust.cone_program import load_clarabel
 from protodask.robust.config import RobustConfig
 from protodask.robust.measures import evaluate_robust
-from protodask.robust.model import RobustModel
-from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
+from protodask.robust.model import ROBUST_MODEL, RobustModel, load_robust_model, robust_fingerprint, save_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
 from protodask.robust.training import RowsOfColumns, robustly_fitted
 from protodask.robust.uncertain_columns import columns_of_table

@@ -137,7 +137,7 @@ def run_directory(out: str, run_dir: str | None) -> str:
 def plan_step(step: FitStep, engine: Engine) -> Plan:
     """What a step's fit will cost, by the shape of its data and a measurement of this machine."""
     from protodask.data.format.dataset import Dataset
-    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.model import load_model
     from protodask.prototypes.planning import plan
 
     start = None if step.start is None else load_model(step.start)
