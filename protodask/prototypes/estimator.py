@@ -199,13 +199,15 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PrototypeSetClassifier:
-        """Train on rows X (N, D) and labels y (N,): NumPy, pandas, dask or Zarr arrays, or dask dataframes.
+        """Train on rows X (N, D) and labels y (N,): arrays and tables of any library, Zarr arrays, dask collections.
 
         Values may be missing (NaN, None): a number counts as the mean of its column then, a category as none, and a
         further feature is 1 there. Columns of text and categories of a data frame become a feature for each category,
         ordered categories one with their position.
 
-        Dask collections are computed once, block by block, into a temporary dataset that training then reads.
+        Dask collections are computed once, block by block, into a temporary dataset that training then reads. Streams
+        of Arrow's, such as DuckDB relations, are read into memory: of one that does not fit, `ingest` makes a dataset,
+        which `protodask.fit` trains on.
         """
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
         config = self.fit_config(0 if start is None else start.n_rounds)
@@ -428,7 +430,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         from protodask.explain import explain_rows
 
         self._checked_classes()
-        X = without_labels(X)
+        X = in_pandas(X)
         if is_out_of_memory(X):
             raise InputError(
                 "wrong-type",

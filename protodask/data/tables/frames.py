@@ -6,8 +6,8 @@ to be installed here. What is not in memory yet, as a lazy frame, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
-from protodask.errors import InputError, needed
+from protodask.errors import InputError, ProtodaskError, needed
 
 STREAM = "__arrow_c_stream__"
 
@@ -27,12 +27,18 @@ def in_pandas(rows: Any) -> Any:
     """
     rows = without_labels(rows)
     refuse_lazy(rows)
-    is_table = any(hasattr(rows, name) for name in ("columns", "schema"))
-    if not hasattr(rows, STREAM) or not is_table or library_of(rows) == "pandas":
+    if not gives_table(rows) or library_of(rows) == "pandas":
         return rows
     table = arrow_table(rows)
     with needs_arrow(rows):
         return table.to_pandas()
+
+
+def gives_table(rows: object) -> bool:
+    """Whether it gives a table as a stream of Arrow's: a column does so, too, but has a length and no columns."""
+    return hasattr(rows, STREAM) and (
+        any(hasattr(rows, name) for name in ("columns", "schema")) or not hasattr(rows, "__len__")
+    )
 
 
 def refuse_lazy(rows: Any) -> None:
@@ -41,7 +47,7 @@ def refuse_lazy(rows: Any) -> None:
         raise InputError(
             "wrong-type",
             f"A {type(rows).__name__} has not been computed yet.",
-            "Collect it before, or write it to Parquet files and give these, where it is larger than memory.",
+            "Collect it before; where it is larger than memory, write it to Parquet files, and ingest these.",
         )
 
 
@@ -98,9 +104,10 @@ def column_values(values: Any) -> Any:
     Those of pandas, dask and NumPy stay as they are, and so do lists.
     """
     values = without_labels(values)
+    refuse_lazy(values)
     if library_of(values) == "pandas" or not any(hasattr(values, name) for name in (STREAM, "__arrow_c_array__")):
         return values
-    if any(hasattr(values, name) for name in ("columns", "schema")):
+    if gives_table(values):
         table = arrow_table(values)
         if table.num_columns != 1:
             raise InputError(
@@ -114,10 +121,9 @@ def column_values(values: Any) -> Any:
 
 def arrow_table(rows: Any) -> Any:
     """A table that gives itself away as a stream of Arrow's, as an Arrow table."""
-    with needs_arrow(rows):
-        import pyarrow
-
-        return pyarrow.table(rows)
+    reader = arrow_reader(rows)
+    with stream_errors(type(rows).__name__):
+        return reader.read_all()
 
 
 def arrow_reader(rows: Any) -> Any:
@@ -126,14 +132,27 @@ def arrow_reader(rows: Any) -> Any:
         import pyarrow
     if isinstance(rows, pyarrow.RecordBatchReader):  # what comes from Python raises its own errors, such as Ctrl-C
         return rows
+    name = type(rows).__name__
+    with stream_errors(name):
+        try:
+            return pyarrow.RecordBatchReader.from_stream(rows)
+        except pyarrow.ArrowInvalid as error:
+            raise InputError(
+                "wrong-type",
+                f"A {name} is no table, or has columns that Arrow does not know ({error}).",
+                "Give a table, with columns of numbers or text.",
+            ) from error
+
+
+@contextmanager
+def stream_errors(name: str) -> Iterator[None]:
+    """Say of what a stream could not be read, whoever gives it and whatever Arrow makes of it."""
     try:
-        return pyarrow.RecordBatchReader.from_stream(rows)
-    except pyarrow.ArrowInvalid as error:
-        raise InputError(
-            "wrong-type",
-            f"A {type(rows).__name__} is no table, or has columns that Arrow does not know ({error}).",
-            "Give a table, with columns of numbers or text.",
-        ) from error
+        yield
+    except ProtodaskError:
+        raise
+    except Exception as error:
+        raise InputError("unreadable", f"A {name} could not be read ({error}).", "Repeat its query.") from error
 
 
 def needs_arrow(rows: Any) -> AbstractContextManager[None]:

@@ -1,6 +1,7 @@
 """Data frames of other libraries: what Arrow's streams hand over."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ class Relation:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+class Capsule:
+    """What gives a stream, and says nothing else of itself."""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._given.__arrow_c_stream__(requested_schema)
+
+
 class Lazy(Relation):
     """The same of a query that was not run."""
 
@@ -58,6 +69,9 @@ KINDS: dict[str, Any] = {
     "batch": lambda table: table.combine_chunks().to_batches()[0],
     "reader": lambda table: table.to_reader(max_chunksize=7),
     "relation": Relation,
+    "capsule": lambda table: Capsule(table.to_reader(max_chunksize=7)),
+    "polars": lambda table: pytest.importorskip("polars").from_arrow(table),
+    "duckdb": lambda table: pytest.importorskip("duckdb").from_arrow(table),
 }
 
 
@@ -83,9 +97,50 @@ def test_estimator__of_frames_of_any_library(kind: str) -> None:
     found = PrototypeSetClassifier(random_state=0).fit(KINDS[kind](in_arrow(FRUIT)), KIND)
     assert found.feature_names_in_.tolist() == FRUIT.columns.tolist()
     np.testing.assert_array_equal(found.predict_proba(FRUIT), expected.predict_proba(FRUIT))
-    np.testing.assert_array_equal(
-        found.predict_proba(KINDS[kind](in_arrow(FRUIT[:7]))), expected.predict_proba(FRUIT[:7])
-    )
+
+    def few() -> Any:
+        return KINDS[kind](in_arrow(FRUIT[:7]))
+
+    np.testing.assert_array_equal(found.predict_proba(few()), expected.predict_proba(FRUIT[:7]))
+    assert found.score(few(), KINDS[kind](pa.table({"kind": KIND[:7]}))) == expected.score(FRUIT[:7], KIND[:7])
+    explained, wanted = found.explain(few()), expected.explain(FRUIT[:7])
+    assert isinstance(explained, list)
+    assert isinstance(wanted, list)
+    assert [*map(str, explained)] == [*map(str, wanted)]
+
+
+class Broken:
+    """A stream whose query fails before there is a row."""
+
+    schema = ()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        raise RuntimeError("no such column")
+
+
+def breaking() -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield in_arrow(FRUIT).to_batches()[0]
+        raise RuntimeError("connection lost")
+
+    return pa.RecordBatchReader.from_batches(in_arrow(FRUIT).schema, batches())
+
+
+def test_streams__that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    classifier = PrototypeSetClassifier(n_candidates=20, n_draws=1).fit(FRUIT, KIND)
+    for use in (
+        lambda rows: PrototypeSetClassifier().fit(rows, KIND),
+        classifier.predict,
+        classifier.model_.predict,
+        lambda rows: ingest((rows, KIND), tmp_path / "d.zarr"),
+        lambda rows: ingest(rows, tmp_path / "d.zarr", target="kind"),
+    ):
+        with refused("unreadable", "RecordBatchReader", "connection lost"):
+            use(breaking())
+        with refused("unreadable", "Broken", "no such column"):
+            use(Broken())
+    with refused("wrong-type", "Capsule", "no table"):
+        PrototypeSetClassifier().fit(Capsule(pa.chunked_array([[1, 2]])), [0, 1])
 
 
 @given(
@@ -131,8 +186,10 @@ def test_frames_that_were_not_computed__are_refused(tmp_path: Path) -> None:
     lazy = Lazy(in_arrow(FRUIT))
     with refused("wrong-type", "Lazy", "Collect"):
         ingest(lazy, tmp_path / "d.zarr")
-    with refused("wrong-type", "Lazy", "Collect"):
+    with refused("wrong-type", "Lazy", "Collect", "ingest"):
         PrototypeSetClassifier().fit(lazy, KIND)
+    with refused("wrong-type", "LazyFrame", "Collect"):
+        PrototypeSetClassifier().fit(FRUIT, pytest.importorskip("polars").LazyFrame({"kind": KIND}))
     assert not list(tmp_path.iterdir())
 
 
@@ -168,6 +225,7 @@ FORMS_OF_LABELS: dict[str, Any] = {
     "chunks": lambda labels: pa.chunked_array([labels[:20], labels[20:]]),
     "table": lambda labels: pa.table({"kind": labels}),
     "relation": lambda labels: Relation(pa.table({"kind": labels})),
+    "capsule": lambda labels: Capsule(pa.table({"kind": labels})),
     "polars": lambda labels: pytest.importorskip("polars").Series(labels),
     "polars frame": lambda labels: pytest.importorskip("polars").DataFrame({"kind": labels}),
     "xarray": lambda labels: pytest.importorskip("xarray").DataArray(labels),
