@@ -23,9 +23,9 @@ STREAM = "__arrow_c_stream__"
 def in_pandas(rows: Any) -> Any:
     """A table of another library as a pandas frame; anything else, pandas frames among it, as it is.
 
-    Of arrays and data sets of xarray, what they hold.
+    Of arrays and data sets of xarray, what they hold, see `out_of_xarray`.
     """
-    rows = without_labels(rows)
+    rows = out_of_xarray(rows)
     refuse_lazy(rows)
     if not gives_table(rows) or library_of(rows) == "pandas":
         return rows
@@ -62,15 +62,34 @@ def is_of_xarray(rows: object) -> bool:
     return library_of(rows) == "xarray" and hasattr(rows, "sizes")
 
 
-def without_labels(rows: Any) -> Any:
-    """What xarray holds: of an array what is behind it, be it in memory or of dask, a frame of a data set.
+def is_array_of_xarray(rows: object) -> bool:
+    """Whether it is an array of xarray, and no data set."""
+    return is_of_xarray(rows) and not hasattr(rows, "data_vars")
 
-    Anything else is as it is.
+
+def column_labels(rows: Any) -> list[str] | None:
+    """The names of the columns of a matrix of xarray: the labels of its second dimension, if they are text."""
+    if not is_array_of_xarray(rows) or rows.ndim != 2 or rows.dims[1] not in rows.coords:
+        return None
+    labels: list[Any] = rows.coords[rows.dims[1]].values.tolist()
+    if not all(isinstance(label, str) for label in labels):
+        return None
+    if len(set(labels)) < len(labels):
+        raise InputError("named-twice", "Several columns of an array of xarray have one label.", "Rename them.")
+    return labels
+
+
+def out_of_xarray(rows: Any) -> Any:
+    """What xarray holds: a frame of a data set, and of a matrix in memory whose columns have names; else what is behind
+    an array, in memory or of dask.
+
+    Anything that is not of xarray is as it is.
     """
+    if is_array_of_xarray(rows):
+        names = None if rows.chunks else column_labels(rows)
+        return rows.data if names is None else import_module("pandas").DataFrame(rows.data, columns=names)
     if not is_of_xarray(rows):
         return rows
-    if not hasattr(rows, "data_vars"):
-        return rows.data
     if any(variable.dims != tuple(rows.sizes) for variable in rows.data_vars.values()) or len(rows.sizes) != 1:
         raise InputError(
             "wrong-shape",
@@ -103,7 +122,7 @@ def column_values(values: Any) -> Any:
 
     Those of pandas, dask and NumPy stay as they are, and so do lists.
     """
-    values = without_labels(values)
+    values = out_of_xarray(values)
     refuse_lazy(values)
     if library_of(values) == "pandas" or not any(hasattr(values, name) for name in (STREAM, "__arrow_c_array__")):
         return values

@@ -66,8 +66,8 @@ def ingest(
     a DuckDB relation; a pair (X, y) of arrays or frames in memory, dask or Zarr, or of paths of .npy files or Zarr
     arrays. Rows are in the order of the sources; files of a folder or glob are in the order of their paths, with
     numbers by their value (part2.csv before part10.csv). Tables must name their `target` column; arrays have columns
-    x0, x1, ... (or `feature_names`) and "target". A stream need not fit into memory: it is kept in the system's
-    temporary folder meanwhile, but in memory where a cluster is the engine.
+    x0, x1, ... (or `feature_names`; of xarray the labels that they have) and "target". A stream need not fit into
+    memory: it is kept in the system's temporary folder meanwhile, but in memory where a cluster is the engine.
 
     `categorical` columns become a feature for each category, `ordinal` ones the position in the order given. Rows of
     one value in the column (or the array besides features and target) `group` belong together. With
