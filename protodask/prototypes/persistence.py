@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array, write_array
+from protodask.data.places.locations import locate, open_store
 from protodask.data.places.records import Fields, RecordKind, Relative, recognize, seal, unseal
 from protodask.data.places.references import follow
-from protodask.data.places.storage import Kind, find_group, locate, open_store, published, read_stable
+from protodask.data.places.storage import Kind, find_group, published, read_stable
 from protodask.errors import FormatError
 from protodask.prototypes.batches import FORM_NAMES, Batch
 from protodask.prototypes.fitted import FittedPrototypes

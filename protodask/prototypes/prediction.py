@@ -9,8 +9,9 @@ from typing import Any
 from protodask.data.arrays.array_store import ArraySpec, store_key
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import GROUP
+from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind, seal
-from protodask.data.places.storage import Kind, locate
+from protodask.data.places.storage import Kind
 from protodask.data.tables.table_files import published_rows
 from protodask.data.tables.tables import TableSource
 from protodask.engine import EngineLike, Source, open_engine

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array, write_array
 from protodask.data.format.schema import Column, Label, feature_names
+from protodask.data.places.locations import locate, open_store
 from protodask.data.places.records import Fields, RecordKind, Relative, hash_json, recognize, seal, unseal
 from protodask.data.places.references import follow
-from protodask.data.places.storage import Kind, find_group, locate, open_store, published, read_stable
+from protodask.data.places.storage import Kind, find_group, published, read_stable
 from protodask.errors import FormatError, InputError
 from protodask.prototypes.table_model import read_table, table_fields
 from protodask.prototypes.tiles import Precision

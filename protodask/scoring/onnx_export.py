@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from protodask._version import __version__
 from protodask.data.format.schema import Column, Label
-from protodask.data.places.storage import check_file_free, replace_file
+from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.data.tables.encoding import MISSING, UNSEEN
 from protodask.errors import InputError, needed
 from protodask.prototypes.fitted import FittedPrototypes

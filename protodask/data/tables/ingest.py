@@ -13,7 +13,8 @@ from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column
 from protodask.data.format.writer import write_dataset
 from protodask.data.news.ingest_news import ingest_news
 from protodask.data.news.new_sources import check_new
-from protodask.data.places.storage import check_free, locate
+from protodask.data.places.locations import locate
+from protodask.data.places.storage import check_free
 from protodask.data.tables.encoding import Missing, Unseen, check_column_names, check_unseen
 from protodask.data.tables.frames import column_values
 from protodask.data.tables.ingest_frames import are_numbers, frame_beside

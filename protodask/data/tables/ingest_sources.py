@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
-from protodask.data.places.storage import locate
+from protodask.data.places.locations import locate
 from protodask.data.tables.frames import column_labels, column_values, in_pandas, out_of_xarray
 from protodask.data.tables.ingest_frames import dask_table, frame_beside, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from protodask.data.places.locations import storage_errors
 from protodask.data.places.own_folder import temporary_folder
-from protodask.data.places.storage import storage_errors
 from protodask.data.tables.frames import arrow_reader, gives_table, library_of, stream_errors
 from protodask.data.tables.parquet_files import PANDAS
 from protodask.engine import Engine

@@ -14,7 +14,7 @@ import numpy as np
 
 from protodask._version import __version__
 from protodask.data.places.local_files import flush
-from protodask.data.places.storage import storage_errors
+from protodask.data.places.locations import storage_errors
 from protodask.data.tables.small_files import NotSmallError, encode_file, is_small
 from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
 from protodask.engine import Arrays, Block, Engine, Source

@@ -11,10 +11,11 @@ import numpy as np
 from protodask.budget.column_folder import BUDGET
 from protodask.data import Dataset
 from protodask.data.places.bounded import file_status
+from protodask.data.places.locations import is_url, locate
 from protodask.data.places.records import describe_columns, recognize, unseal
 from protodask.data.places.references import follow
 from protodask.data.places.registry_state import read_state
-from protodask.data.places.storage import DATASET, is_url, locate, read_attributes, read_marker
+from protodask.data.places.storage import DATASET, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.each_file.ledger import SCORED_FILES, describe_ledger, read_ledger

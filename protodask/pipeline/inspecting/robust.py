@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from protodask.data.places.bounded import file_status
+from protodask.data.places.locations import storage_errors
 from protodask.data.places.records import describe_columns, recognize, unseal
-from protodask.data.places.storage import storage_errors
 from protodask.places import mask
 from protodask.prototypes.runs import RunDirectory, read_history, read_log
 from protodask.robust.bundle_run import STAGE

@@ -88,7 +88,7 @@ class FitStep(FitSettings, Training):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelFitted:
         from protodask.data import Dataset
-        from protodask.data.places.storage import locate
+        from protodask.data.places.locations import locate
         from protodask.pipeline.work.published import published_model
         from protodask.pipeline.work.settings import fit_config, run_directory
         from protodask.prototypes.fitting import fitted

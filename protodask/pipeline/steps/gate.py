@@ -223,7 +223,7 @@ class GateStep(KnownRows, Step):
         return self.accept
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> GateAnswered:
-        from protodask.data.places.storage import check_file_free
+        from protodask.data.places.whole_files import check_file_free
         from protodask.pipeline.telling.json_file import written
         from protodask.pipeline.work.limits import judge_figures, read_results
 

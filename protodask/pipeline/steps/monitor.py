@@ -279,7 +279,7 @@ class MonitorStep(KnownRows, Step):
             )
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RowsMonitored:
-        from protodask.data.places.storage import check_file_free
+        from protodask.data.places.whole_files import check_file_free
         from protodask.evaluation.stream import Watch, learn_bins, watch_stream
         from protodask.evaluation.stream_changes import compare_profiles
         from protodask.evaluation.stream_profile import make_profile, read_profile

@@ -99,7 +99,8 @@ class PredictStep(GivenRows, Step):
             check_each_file(self)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> PredictionsWritten | FilesScored:
-        from protodask.data.places.storage import check_free, locate
+        from protodask.data.places.locations import locate
+        from protodask.data.places.storage import check_free
         from protodask.pipeline.each_file.scoring import score_each_file
         from protodask.prototypes.model import load_model
         from protodask.prototypes.prediction import PREDICTIONS, predict

@@ -64,7 +64,8 @@ class PruneStep(KnownRows, Step):
         check_count("prototypes", self.prototypes, 1)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelPruned:
-        from protodask.data.places.storage import check_free, check_outside, locate
+        from protodask.data.places.locations import locate
+        from protodask.data.places.storage import check_free, check_outside
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import MODEL, save_model
         from protodask.prototypes.pruning import prune

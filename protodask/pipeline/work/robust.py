@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from protodask.data import Dataset
-from protodask.data.places.storage import check_file_free, check_free, locate
+from protodask.data.places.locations import locate
+from protodask.data.places.storage import check_free
+from protodask.data.places.whole_files import check_file_free
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep

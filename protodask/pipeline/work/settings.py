@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from protodask.data.places.storage import is_url, locate
+from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of, ordered_fields, parse_record
 from protodask.pipeline.file.yaml_file import read_mapping
