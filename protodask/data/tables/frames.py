@@ -34,6 +34,16 @@ def in_pandas(rows: Any) -> Any:
         return table.to_pandas()
 
 
+def in_frame(source: Any) -> Any:
+    """A frame of a table of any library, and of a matrix of xarray whose columns have labels; else what it is."""
+    names = column_labels(source)
+    if names is None or not source.chunks:
+        return in_pandas(source)
+    with needed("Reading a matrix with labels needs dask's data frames.", "Install protodask[tabular], or give .data."):
+        from dask.dataframe import from_dask_array
+    return from_dask_array(source.data.rechunk({1: -1}), columns=names)
+
+
 def gives_table(rows: object) -> bool:
     """Whether it gives a table as a stream of Arrow's: a column does so, too, but has a length and no columns."""
     return hasattr(rows, STREAM) and (

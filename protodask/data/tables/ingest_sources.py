@@ -16,13 +16,13 @@ from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.places.locations import locate
-from protodask.data.tables.frames import column_labels, column_values, in_pandas, out_of_xarray
+from protodask.data.tables.frames import column_labels, column_values, in_frame, out_of_xarray
 from protodask.data.tables.ingest_frames import dask_table, frame_beside, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.source_files import find_files, is_table_path
 from protodask.data.tables.source_tables import file_tables
 from protodask.data.tables.tables import Partitions, arrays_table, join_tables
-from protodask.errors import InputError, StorageError, needed
+from protodask.errors import InputError, StorageError
 
 FEATURE_NAMES = ("features", "X", "x", "data")
 TARGET_NAMES = ("target", "y", "Y", "labels")
@@ -94,7 +94,7 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
                 "Give pairs (X, y), and several sources as a list.",
             )
         return _pair(source[0], source[1], dropped, names)
-    source = _in_frame(source)
+    source = in_frame(source)
     if isinstance(source, Mapping):
         return _arrays(source, names)
     if _is_frame(source):
@@ -106,16 +106,6 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
     )
 
 
-def _in_frame(source: Any) -> Any:
-    """A frame of a table of any library, and of a matrix of xarray whose columns have labels; else what it is."""
-    names = column_labels(source)
-    if names is None or not source.chunks:
-        return in_pandas(source)
-    with needed("Reading a matrix with labels needs dask's data frames.", "Install protodask[tabular], or give .data."):
-        from dask.dataframe import from_dask_array
-    return from_dask_array(source.data.rechunk({1: -1}), columns=names)
-
-
 def _is_frame(source: Any) -> bool:
     return hasattr(source, "columns") and hasattr(source, "dtypes")
 
@@ -125,7 +115,7 @@ def _frame_table(frame: Any, dropped: list[str], kept: Kept) -> Partitions:
 
 
 def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
-    left, right = _in_frame(left), column_values(right)
+    left, right = in_frame(left), column_values(right)
     if _is_frame(left):
         _check_free(names.target, left.columns)
         if hasattr(left, "npartitions"):
