@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from protodask.prototypes.config import FitConfig
     from protodask.prototypes.estimator import PrototypeSetClassifier
     from protodask.prototypes.fitting import fit
-    from protodask.prototypes.model import PrototypeSet
-    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.model import PrototypeSet, load_model
     from protodask.prototypes.planning import Plan, plan
     from protodask.prototypes.prediction import predict
     from protodask.selection.config import SearchConfig
@@ -39,7 +38,7 @@ _HOMES = {
     "SearchConfig": "protodask.selection.config",
     "fit": "protodask.prototypes.fitting",
     "ingest": "protodask.data.tables.ingest",
-    "load_model": "protodask.prototypes.persistence",
+    "load_model": "protodask.prototypes.model",
     "plan": "protodask.prototypes.planning",
     "predict": "protodask.prototypes.prediction",
     "sample_data": "protodask.data.tables.synthetic",

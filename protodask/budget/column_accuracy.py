@@ -23,7 +23,7 @@ from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, restricted
 from protodask.budget.noise import PARTS, Noise
 from protodask.data.format.dataset import Dataset
-from protodask.data.places.storage import storage_errors
+from protodask.data.places.locations import storage_errors
 from protodask.engine import Engine
 from protodask.engine.together import Company, Job, run_together
 from protodask.errors import InputError, ProtodaskError

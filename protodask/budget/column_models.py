@@ -17,8 +17,8 @@ from protodask.errors import FormatError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import Fitting
 from protodask.prototypes.fitting import fit_provenance
-from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.persistence import load_model, save_model
+from protodask.prototypes.model import PrototypeSet, load_model
+from protodask.prototypes.persistence import save_model
 from protodask.prototypes.training import TrainingData
 
 

@@ -15,8 +15,8 @@ from protodask.budget.index_file import Index, local_place, save_index
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.storage import Kind, published, read_marker, write_marker
 from protodask.errors import FormatError, StorageError
-from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.persistence import load_model, model_fingerprint
+from protodask.prototypes.model import PrototypeSet, load_model
+from protodask.prototypes.persistence import model_fingerprint
 
 INDEX_FILE = "index.json"
 MODELS = "models"

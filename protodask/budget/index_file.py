@@ -43,7 +43,7 @@ from protodask.budget.skyline import MOST_ENTRIES, Presence, count_entries
 from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.data.places.storage import check_file_free, replace_file
+from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.errors import FormatError, InputError
 from protodask.places import mask
 

@@ -19,7 +19,8 @@ from protodask.engine import Engine, one_blas_thread, thread_engine
 from protodask.engine.together import Job, choose_company, run_together
 from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
-from protodask.prototypes.model import PrototypeSet, probabilities
+from protodask.prototypes.fitted import probabilities
+from protodask.prototypes.model import PrototypeSet
 
 Codes = NDArray[np.int64]
 Model = Any

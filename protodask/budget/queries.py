@@ -19,7 +19,7 @@ from protodask.budget.lookup import check_items
 from protodask.budget.noise import CONFIDENCE
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.data import Label
-from protodask.data.places.storage import check_file_free, replace_file
+from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.data.tables.encoding import encode_number
 from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.parquet_folder import check_parquet

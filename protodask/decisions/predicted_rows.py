@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import RowArray, zarr_rows
 from protodask.data.format.schema import Label
+from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import Fields, recognize, unseal
-from protodask.data.places.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
+from protodask.data.places.storage import find_group, read_marker, read_stable
 from protodask.data.tables.source_files import (
     PARQUET_ENDINGS,
     SourceFile,

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from protodask.data.places.storage import check_free, check_outside, locate, published
+from protodask.data.places.locations import locate
+from protodask.data.places.storage import check_free, check_outside, published
 from protodask.data.tables.parquet_folder import check_parquet, is_parquet
 from protodask.data.tables.table_files import is_csv
 from protodask.decisions.deciding import Method, check_method, decide

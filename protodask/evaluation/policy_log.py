@@ -29,8 +29,9 @@ from protodask.evaluation.policy import (
     policy_sums,
 )
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.prediction_columns import PREDICTED
 from protodask.prototypes.rows_to_score import check_orders, is_dataset
-from protodask.prototypes.scoring import PREDICTED, predict_block
+from protodask.prototypes.scoring import predict_block
 
 Codes = NDArray[np.int64]
 

@@ -17,7 +17,9 @@ from protodask.data.arrays.keyed import stream_key
 from protodask.data.arrays.rows import BlockNumbers
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import GROUP
-from protodask.data.places.storage import check_free, check_outside, is_taken, locate, sweep
+from protodask.data.places.locations import locate
+from protodask.data.places.locks import sweep
+from protodask.data.places.storage import check_free, check_outside, is_taken
 from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
 from protodask.errors import InputError, ProtodaskError
 from protodask.evaluation.chosen_rows import ChosenRows, choose_rows, slabs, uniform_draws, write_chosen

@@ -23,7 +23,8 @@ from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.paired import row_losses
 from protodask.evaluation.row_moments import Moments, merge_moments, moments, no_moments
 from protodask.evaluation.row_sample import MergeSamples, RowSample, draw_sample, sample_rows, sample_size, spread
-from protodask.prototypes.model import PrototypeSet, familiarity
+from protodask.prototypes.fitted import familiarity
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
 Floats = NDArray[np.float64]

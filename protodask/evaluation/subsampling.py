@@ -18,7 +18,8 @@ from protodask.data.arrays.keyed import stream_key
 from protodask.data.arrays.rows import BlockNumbers
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import INCLUSION, row_weights
-from protodask.data.places.storage import check_free, check_outside, locate
+from protodask.data.places.locations import locate
+from protodask.data.places.storage import check_free, check_outside
 from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
 from protodask.errors import InputError, some
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen

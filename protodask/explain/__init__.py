@@ -14,7 +14,8 @@ from protodask.explain.original_rows import (
 )  # at once: its module has the same name
 
 if TYPE_CHECKING:
-    from protodask.explain.contributions import Contribution, Explanation, FeatureMatch, explain_rows, explanations
+    from protodask.explain.contributions import explain_rows, explanations
+    from protodask.explain.explanation import Contribution, Explanation, FeatureMatch
     from protodask.explain.exports import export
     from protodask.explain.familiarity import FamiliarityReference, reference
     from protodask.explain.tables import (
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "Contribution": "protodask.explain.contributions",
+    "Contribution": "protodask.explain.explanation",
     "Explained": "protodask.explain.tables",
-    "Explanation": "protodask.explain.contributions",
+    "Explanation": "protodask.explain.explanation",
     "FamiliarityReference": "protodask.explain.familiarity",
-    "FeatureMatch": "protodask.explain.contributions",
+    "FeatureMatch": "protodask.explain.explanation",
     "Table": "protodask.explain.tables",
     "explain_rows": "protodask.explain.contributions",
     "explanation_table": "protodask.explain.tables",

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from protodask.data.places.storage import check_file_free, replace_file
+from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.errors import InputError, needed
 from protodask.explain.tables import Cell, Table
 from protodask.places import mask

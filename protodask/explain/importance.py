@@ -29,8 +29,9 @@ from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, ro
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
+from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
-from protodask.prototypes.model import PrototypeSet, probabilities
+from protodask.prototypes.model import PrototypeSet
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import Label
 from protodask.errors import InputError
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

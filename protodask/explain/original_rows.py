@@ -13,7 +13,7 @@ from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column, Label
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError
-from protodask.explain.contributions import Contribution
+from protodask.explain.explanation import Contribution
 from protodask.places import mask
 from protodask.prototypes.fitting import ADDED, FITS
 from protodask.prototypes.model import PrototypeSet

@@ -15,7 +15,8 @@ from protodask.data.tables.encoding import BadRows, Unseen
 from protodask.data.tables.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
-from protodask.explain.contributions import Contribution, explain_rows
+from protodask.explain.contributions import explain_rows
+from protodask.explain.explanation import Contribution
 from protodask.explain.exports import check_export, export, suffix_of
 from protodask.explain.familiarity import FamiliarityReference, reference
 from protodask.explain.original_rows import OriginalRow, all_prototypes, check_training, decode_row, original_rows
@@ -28,8 +29,7 @@ from protodask.explain.tables import (
     prototype_table,
 )
 from protodask.places import mask
-from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.persistence import load_model
+from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.rows_to_score import rows_to_predict
 
 What = Literal["prototypes", "weights"]

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.data.format.schema import Label
 from protodask.engine import one_blas_thread
 from protodask.errors import InputError
+from protodask.prototypes.fitted import familiarity, probabilities
 from protodask.prototypes.kernel import Line
-from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
+from protodask.prototypes.model import PrototypeSet
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

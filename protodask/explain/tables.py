@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
 from protodask.errors import InputError
-from protodask.explain.contributions import Contribution, Explanation
+from protodask.explain.explanation import Contribution, Explanation
 from protodask.explain.familiarity import FamiliarityReference
 from protodask.explain.original_rows import OriginalRow, all_prototypes, original_rows
 from protodask.prototypes.model import PrototypeSet

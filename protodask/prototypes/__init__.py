@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from protodask._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from protodask.prototypes.batches import Batch
     from protodask.prototypes.config import FitConfig
     from protodask.prototypes.convergence import ConvergenceWarning
     from protodask.prototypes.fitting import FitRun, fit
     from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
-    from protodask.prototypes.model import Batch, PrototypeSet
-    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.model import PrototypeSet, load_model
     from protodask.prototypes.prediction import predict
     from protodask.prototypes.training import LargeWeightWarning
 
 _HOMES = {
-    "Batch": "protodask.prototypes.model",
+    "Batch": "protodask.prototypes.batches",
     "BatchDone": "protodask.prototypes.history",
     "BatchRecord": "protodask.prototypes.history",
     "BatchStarted": "protodask.prototypes.history",
@@ -29,7 +29,7 @@ _HOMES = {
     "LargeWeightWarning": "protodask.prototypes.training",
     "PrototypeSet": "protodask.prototypes.model",
     "fit": "protodask.prototypes.fitting",
-    "load_model": "protodask.prototypes.persistence",
+    "load_model": "protodask.prototypes.model",
     "predict": "protodask.prototypes.prediction",
 }
 

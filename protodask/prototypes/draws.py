@@ -16,11 +16,12 @@ from functools import partial
 
 from protodask.engine import Engine
 from protodask.engine.together import Company, Job, choose_company, run_together
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, most_together
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchRecord, Callback, FitEvent
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.training import RunLog, Training, TrainingData, first_model, forms_of
 

@@ -28,7 +28,7 @@ from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column
 from protodask.data.format.summary import summarize
 from protodask.data.places.own_folder import temporary_folder
 from protodask.data.tables.encoding import MatrixTable, Table
-from protodask.data.tables.frames import column_values, in_pandas, without_labels
+from protodask.data.tables.frames import column_labels, column_values, in_pandas, out_of_xarray
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
@@ -199,13 +199,15 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PrototypeSetClassifier:
-        """Train on rows X (N, D) and labels y (N,): NumPy, pandas, dask or Zarr arrays, or dask dataframes.
+        """Train on rows X (N, D) and labels y (N,): arrays and tables of any library, Zarr arrays, dask collections.
 
         Values may be missing (NaN, None): a number counts as the mean of its column then, a category as none, and a
         further feature is 1 there. Columns of text and categories of a data frame become a feature for each category,
         ordered categories one with their position.
 
-        Dask collections are computed once, block by block, into a temporary dataset that training then reads.
+        Dask collections are computed once, block by block, into a temporary dataset that training then reads. Streams
+        of Arrow's, such as DuckDB relations, are read into memory: of one that does not fit, `ingest` makes a dataset,
+        which `protodask.fit` trains on.
         """
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
         config = self.fit_config(0 if start is None else start.n_rounds)
@@ -251,7 +253,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         groups: Any = None,
     ) -> Iterator[TrainingRows]:
         """Rows to train on, from whatever they were given as; `groups` say which of them belong together."""
-        X = without_labels(X)
+        labels, X = column_labels(X), out_of_xarray(X)
         y, sample_weight, groups = (column_values(values) for values in (y, sample_weight, groups))
         if not is_out_of_memory(X):
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
@@ -259,11 +261,13 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         from protodask.data.tables.ingest import ingest_arrays
 
         with temporary_folder() as folder:
-            given = np.asarray(X.columns, dtype=object) if hasattr(X, "columns") else None
+            is_frame = hasattr(X, "columns")
+            names = X.columns if is_frame else labels
+            given = None if names is None else np.asarray(names, dtype=object)
             columns = None if start is None else start.forgiving_columns
             if columns is not None and start is not None:
-                self._check_columns(X)
-            if given is not None:
+                self._check_columns(X, labels)
+            if is_frame:
                 check_frame(X)
             dataset = ingest_arrays(
                 X,
@@ -273,7 +277,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 group=groups,
                 dtype=feature_dtype(X),
                 columns=columns,
-                orders=None if given is None else orders_of_frame(X),
+                orders=orders_of_frame(X) if is_frame else None,
                 engine=engine,
             )
             self.n_features_in_ = len(dataset.columns)
@@ -407,9 +411,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     @contextmanager
     def _known_rows(self, X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Source, NDArray[np.int64], Engine]]:
         """Rows of known classes for the fitted model, and which of its classes their target codes are."""
-        known, X = self._checked_classes(), without_labels(X)
-        if is_out_of_memory(X):
-            self._check_columns(X)
+        known = self._checked_classes()
         reader = copy(self)  # reading rows to train on takes note of their names and number, which stay those of `fit`
         with open_engine(self.engine) as engine, reader.training_rows(X, y, sample_weight, engine, self.model_) as rows:
             yield rows.data.source, codes_among(rows.labels, known, np.arange(len(rows.labels))), engine
@@ -428,7 +430,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         from protodask.explain import explain_rows
 
         self._checked_classes()
-        X = without_labels(X)
+        X = in_pandas(X)
         if is_out_of_memory(X):
             raise InputError(
                 "wrong-type",
@@ -448,12 +450,12 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _map(
         self, X: Any, n_batches: Batches, select: Any, n_columns: int | None, dtype: Any, calibrated: bool = False
     ) -> Any:
-        model, X = self.model_, without_labels(X)
+        model, labels, X = self.model_, column_labels(X), out_of_xarray(X)
         counts = model.batch_counts(n_batches)
         if calibrated:
             counts = (model.calibrated_batches(n_batches),)
         if is_lazy(X):
-            self._check_columns(X)
+            self._check_columns(X, labels)
             columns = model.forgiving_columns
             function = partial(
                 _select_rows, model=model, columns=columns, counts=counts, select=select, calibrated=calibrated
@@ -464,7 +466,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             parts = [joined[:, first : first + step] for first in range(0, width, step)]
             results = [part[:, 0] if n_columns is None else part for part in parts]
         elif is_out_of_memory(X):
-            self._check_columns(X)
+            self._check_columns(X, labels)
             results = self._map_source(stored_rows(X), counts, select, calibrated, model.forgiving_columns)
         else:
             source = array_source({FEATURES.name: self._features(X)})
@@ -499,8 +501,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             engine.forget(source)
         return [arrays[str(position)] for position in range(len(counts))]
 
-    def _check_columns(self, X: Any) -> None:
-        """What scikit-learn checks of collections in memory."""
+    def _check_columns(self, X: Any, labels: Sequence[str] | None) -> None:
+        """What scikit-learn checks of collections in memory; arrays may have `labels` of their columns."""
         if hasattr(X, "columns"):
             check_frame(X)
         width = X.shape[1]
@@ -512,10 +514,11 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 "Give the features the classifier was trained on, in the same order.",
             )
         known = getattr(self, "feature_names_in_", None)
-        if known is not None and hasattr(X, "columns") and list(X.columns) != list(known):
+        names = list(X.columns) if hasattr(X, "columns") else labels
+        if known is not None and names is not None and names != list(known):
             raise InputError(
                 "columns-differ",
-                f"The columns of X are {list(X.columns)}, those of the training data were {list(known)}.",
+                f"The columns of X are {names}, those of the training data were {list(known)}.",
                 "Give the same columns in the same order.",
             )
 

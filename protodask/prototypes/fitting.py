@@ -22,12 +22,11 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import Fitting, how_together
 from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
-from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.model import SHRUNK, PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
-from protodask.prototypes.shrinking import SHRUNK
 from protodask.prototypes.training import TrainingData, warn_of_large_weights
 
 

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array, write_array
+from protodask.data.places.locations import locate, open_store
 from protodask.data.places.records import Fields, RecordKind, Relative, recognize, seal, unseal
 from protodask.data.places.references import follow
-from protodask.data.places.storage import Kind, find_group, locate, open_store, published, read_stable
+from protodask.data.places.storage import Kind, find_group, published, read_stable
 from protodask.errors import FormatError
+from protodask.prototypes.batches import FORM_NAMES, Batch
+from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import Differences, Knots
-from protodask.prototypes.model import FORM_NAMES, Batch, PrototypeSet
 from protodask.prototypes.splines import Spline, SplineCalibration
 from protodask.prototypes.table_model import read_table, table_fields
 
@@ -99,7 +101,7 @@ ARRAYS = (
 )
 
 
-def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+def save_model(model: FittedPrototypes, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write a model, whole or not at all."""
     import zarr
 
@@ -139,7 +141,7 @@ def _sizes_of(batch: Batch) -> dict[str, int]:
     }
 
 
-def _version(model: PrototypeSet) -> int:
+def _version(model: FittedPrototypes) -> int:
     if any(_sizes_of(batch)["L"] for batch in model.batches):
         return 6
     if any(batch.differences is not None for batch in model.batches):
@@ -165,21 +167,21 @@ def _arrays(batch: Batch) -> list[tuple[str, NDArray[Any], str]]:
     return [(array.name, known[array.name], array.dtype) for array in ARRAYS if not array.of or sizes[array.of]]
 
 
-def _digest(model: PrototypeSet) -> str:
+def _digest(model: FittedPrototypes) -> str:
     return digest_arrays(array for batch in model.batches for array in _arrays(batch))
 
 
-def load_model(path: str | os.PathLike[str]) -> PrototypeSet:
+def read_model(path: str | os.PathLike[str]) -> FittedPrototypes:
     """Read a model; whatever is wrong with it is a `FormatError`. `REGISTRY@ALIAS` is a version in a registry."""
-    return follow(os.fspath(path), _load_stable)
+    return follow(os.fspath(path), _read_stable)
 
 
-def _load_stable(path: str) -> PrototypeSet:
+def _read_stable(path: str) -> FittedPrototypes:
     where = locate(path)
-    return read_stable(where, lambda: _load(where))
+    return read_stable(where, lambda: _read(where))
 
 
-def _load(where: str) -> PrototypeSet:
+def _read(where: str) -> FittedPrototypes:
     place, attributes = find_group(where)
     fields = recognize(attributes, RECORD, place)
     unseal(fields)
@@ -189,7 +191,7 @@ def _load(where: str) -> PrototypeSet:
     return model
 
 
-def _parse(fields: Fields) -> PrototypeSet:
+def _parse(fields: Fields) -> FittedPrototypes:
     table = read_table(fields)
     feature_names = fields.texts("feature_names")
     marginals = fields.floats("marginals", len(table.classes))
@@ -202,7 +204,7 @@ def _parse(fields: Fields) -> PrototypeSet:
     ends = None if rounds is None else itertools.accumulate(rounds, initial=0)
     if calibration is not None and ends is not None and calibration.n_batches not in ends:
         fields.damaged("the calibration does not end with a round")
-    return PrototypeSet(
+    return FittedPrototypes(
         marginals=marginals,
         classes=table.classes,
         feature_names=feature_names,
@@ -387,7 +389,7 @@ def _inside(index: NDArray[Any], size: int) -> bool:
     return bool(((index >= 0) & (index < size)).all())
 
 
-def model_fingerprint(model: PrototypeSet) -> str:
+def model_fingerprint(model: FittedPrototypes) -> str:
     """Hash of what the model computes: batches, marginals, classes, features and precision; a calibration if it has."""
     parts: list[object] = [
         _digest(model),

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from protodask.data.arrays.array_store import ArraySpec, store_key
 from protodask.data.format.dataset import Dataset
-from protodask.data.format.schema import GROUP, Label
+from protodask.data.format.schema import GROUP
+from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind, seal
-from protodask.data.places.storage import MARKER, Kind, locate
-from protodask.data.tables.kept_columns import KEPT, unpack
-from protodask.data.tables.parquet_folder import label_column
-from protodask.data.tables.table_files import is_table, published_rows
+from protodask.data.places.storage import Kind
+from protodask.data.tables.table_files import published_rows
 from protodask.data.tables.tables import TableSource
-from protodask.engine import Arrays, EngineLike, Source, open_engine
-from protodask.errors import InputError
+from protodask.engine import EngineLike, Source, open_engine
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
-from protodask.prototypes.scoring import FAMILIARITY, PREDICTED, PROBABILITY, predict_block
+from protodask.prototypes.prediction_columns import FAMILIARITY, PREDICTED, PROBABILITY, check_kept, prediction_columns
+from protodask.prototypes.scoring import predict_block
 
 PREDICTIONS = Kind("predictions", "protodask-predictions")
 PREDICTIONS_VERSION = 1
@@ -32,8 +28,6 @@ CALIBRATED = "calibrated"
 
 KEPT_COLUMNS = "kept"
 """Field of the record of predictions with further columns, their names; it is not there where there are none."""
-
-ROW = "row"
 
 RECORD = RecordKind(
     "predictions",
@@ -100,44 +94,3 @@ def predict(
         rows = opened.map(source, predict_block, opened.share(model), count, calibrated, sink=sink, label="predict")
         opened.forget(source)
     return rows
-
-
-def check_kept(names: Sequence[str], where: str, others: Sequence[str] = ()) -> None:
-    """Refuse columns to keep that cannot be written to a place, or are called like those of predictions or `others`."""
-    if names and not is_table(where):
-        raise InputError(
-            "unsupported",
-            "Columns of any type are to be kept, and a Zarr store of predictions has numbers alone.",
-            "Write Parquet or CSV: give a place that ends in .parquet or .csv, or keep no columns.",
-        )
-    check_kept_names(names, others)
-
-
-def check_kept_names(names: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Refuse to keep columns that are called like those of predictions or `others`."""
-    for name in names:
-        if name in (ROW, PREDICTED, FAMILIARITY, *others) or name.startswith(f"{PROBABILITY}_"):
-            raise InputError(
-                "named-twice",
-                f"Column {name!r} is to be kept, and predictions have a column of that name.",
-                "Give the column of the tables another name, or do not keep it.",
-            )
-        if list(names).count(name) > 1:
-            raise InputError("named-twice", f"Column {name!r} is to be kept twice.", "Name it once.")
-
-
-def prediction_columns(classes: Sequence[Label], start: int, arrays: Arrays) -> dict[str, Any]:
-    """The columns of a table of predictions, those of rows from number `start`."""
-    probability = arrays[PROBABILITY]
-    kept = unpack(arrays[KEPT]) if KEPT in arrays else None
-    return {
-        ROW: np.arange(start, start + len(probability), dtype=np.int64),
-        **({} if kept is None else dict(zip(kept.column_names, kept.columns, strict=True))),
-        PREDICTED: label_column(classes, arrays[PREDICTED]),
-        FAMILIARITY: arrays[FAMILIARITY],
-        **({GROUP.name: arrays[GROUP.name]} if GROUP.name in arrays else {}),
-        **{f"{PROBABILITY}_{label}": probability[:, position] for position, label in enumerate(classes)},
-    }
-
-
-__all__ = ["CALIBRATED", "MARKER", "PREDICTIONS", "check_kept", "check_kept_names", "predict", "prediction_columns"]

@@ -24,10 +24,11 @@ from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.prototypes.batch_kernel import Candidates
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import HELD_OUT
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, kernel_side
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, own_rows
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.round_sums import meetings

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
 from protodask.data.format.schema import Column
-from protodask.data.places.storage import DATASET, is_url, locate, read_attributes
+from protodask.data.places.locations import is_url, locate
+from protodask.data.places.storage import DATASET, read_attributes
 from protodask.data.tables.encoding import BadRows, Unseen
 from protodask.data.tables.source_files import check_present
 from protodask.data.tables.tables import TableSource

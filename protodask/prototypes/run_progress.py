@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from protodask.data.places.bounded import file_status
-from protodask.data.places.storage import storage_errors
+from protodask.data.places.locations import storage_errors
 from protodask.prototypes.run_arrays import read_arrays
 from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_log, read_run
 

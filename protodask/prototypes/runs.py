@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from protodask._version import __version__
 from protodask.data.places.bounded import open_inside, open_to_append, read_json
+from protodask.data.places.local_files import flush, flush_handle, make_durable
+from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.own_folder import make_folder
 from protodask.data.places.records import CHECKSUM, Fields, RecordKind, recognize, seal, unseal
-from protodask.data.places.storage import flush, flush_handle, is_url, locate, make_durable, storage_errors
 from protodask.data.places.whole_files import write_whole
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.places import mask

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
-from protodask.data.places.storage import is_url, locate, storage_errors
+from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.engine import Arrays, Engine, Source, array_source
 from protodask.prototypes.candidates import SCORES
 

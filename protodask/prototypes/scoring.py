@@ -12,7 +12,9 @@ from protodask.data.format.schema import FEATURES, GROUP, MARKED
 from protodask.data.tables.kept_columns import KEPT
 from protodask.engine import Arrays, Block
 from protodask.prototypes.candidates import SCORES
-from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
+from protodask.prototypes.fitted import familiarity, probabilities
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.prediction_columns import FAMILIARITY, PREDICTED, PROBABILITY
 
 
 def score_block(block: Block, model: PrototypeSet) -> Arrays:
@@ -42,11 +44,6 @@ def predict_features(
     if calibration is None or any(count != calibration.n_batches for count in n_batches):
         raise ValueError(f"the model has no calibration with {n_batches} batches")
     return [(calibration.apply(probability), evidence) for probability, evidence in found]
-
-
-PROBABILITY = "probability"
-FAMILIARITY = "familiarity"
-PREDICTED = "predicted"
 
 
 def predict_block(block: Block, model: PrototypeSet, n_batches: int, calibrated: bool = False) -> Arrays:

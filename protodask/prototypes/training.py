@@ -21,6 +21,7 @@ from protodask.data.format.summary import Summary
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
 from protodask.errors import InputError
 from protodask.prototypes.batch_kernel import Candidates
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import STANDARDIZED, check_classes, draw, sampling
 from protodask.prototypes.config import FitConfig, stage_row_bytes, staged_rows
 from protodask.prototypes.forms import Forms, learn_forms
@@ -34,7 +35,7 @@ from protodask.prototypes.history import (
 )
 from protodask.prototypes.kernel import Standardization, row_side
 from protodask.prototypes.merging import merge_equivalent
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.objective import (
     Objective,
     Penalty,

@@ -17,10 +17,9 @@ from protodask.data.places.storage import find_group
 from protodask.errors import FormatError, ProtodaskError
 from protodask.places import mask
 from protodask.prototypes.fitting import FITS
-from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
-from protodask.robust.model import RobustModel
-from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint
+from protodask.prototypes.model import PrototypeSet, load_model
+from protodask.prototypes.persistence import MODEL, model_fingerprint
+from protodask.robust.model import ROBUST_MODEL, RobustModel, load_robust_model, robust_fingerprint
 
 RECORD = RecordKind(
     "version of a model",

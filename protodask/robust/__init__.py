@@ -9,8 +9,7 @@ from protodask._lazy import lazy_names
 if TYPE_CHECKING:
     from protodask.robust.classifier import RobustClassifier
     from protodask.robust.config import RobustConfig
-    from protodask.robust.model import RobustModel
-    from protodask.robust.persistence import load_robust_model
+    from protodask.robust.model import RobustModel, load_robust_model
     from protodask.robust.replicates import from_replicates
     from protodask.robust.training import RobustRun, fit_robust
     from protodask.robust.uncertain_columns import columns_of
@@ -25,7 +24,7 @@ _HOMES = {
     "columns_of": "protodask.robust.uncertain_columns",
     "fit_robust": "protodask.robust.training",
     "from_replicates": "protodask.robust.replicates",
-    "load_robust_model": "protodask.robust.persistence",
+    "load_robust_model": "protodask.robust.model",
 }
 
 __all__ = [

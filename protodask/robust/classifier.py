@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Column
 from protodask.data.places.own_folder import temporary_folder
-from protodask.data.tables.frames import in_pandas
+from protodask.data.tables.frames import column_labels, in_frame, in_pandas
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
@@ -147,7 +147,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `x.high`, see `uncertain_columns`); or points (N, D) that are known exactly, NumPy, dask or Zarr arrays. What is
         not in memory is computed once, block by block, into a temporary dataset. A `Dataset` has labels and weights.
         """
-        config, rows = self.config(), in_pandas(rows)
+        config, rows = self.config(), in_frame(rows)
         with open_engine(self.engine) as engine:
             if isinstance(rows, Dataset):
                 check_alone(y, sample_weight)
@@ -231,7 +231,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return evaluate_robust(
                 model, rows, data, codes, self.engine, formulation=formulation
             ).expected_certified_error
-        rows = in_pandas(rows)  # once: a stream gives its rows a single time
+        rows = in_frame(rows)  # once: a stream gives its rows a single time
         predicted = np.asarray(self.predict(rows))
         right = predicted == labels_given(y, len(predicted))
         weights = checked_weights(sample_weight, len(right))
@@ -304,12 +304,12 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _map(self, rows: Any, function: RowsFunction, width: int | None, dtype: Any) -> Any:
         """A function of the model and rows, (N,) or (N, width), of rows given as to `fit`."""
-        model, rows = self._model(), in_pandas(rows)
+        model, labels, rows = self._model(), column_labels(rows), in_pandas(rows)
         if isinstance(rows, Dataset):
             columns = self._columns(rows.feature_names, category_names(rows.columns))
             return self._collect(rows, RowsOfColumns(columns), function)
         if is_lazy(rows):
-            columns = self._columns(names_of(rows, model))
+            columns = self._columns(labels or names_of(rows, model))
             array = rows.to_dask_array() if hasattr(rows, "to_dask_array") else rows
             values = map_rows(array, partial(_of_values, columns, function, model), width or 1, dtype)
             return values[:, 0] if width is None else values

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.format.schema import TARGET, WEIGHT, Label
+from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import RecordKind, recognize, seal, unseal
-from protodask.data.places.storage import Kind, find_group, is_url, locate, published, storage_errors
+from protodask.data.places.storage import Kind, find_group, published
 from protodask.engine import Arrays, Block, Engine, Source, array_source
 from protodask.errors import InputError, StorageError
 from protodask.evaluation.given_rows import usable_weights

@@ -11,15 +11,15 @@ import numpy as np
 
 from protodask.data.arrays.array_store import ArraySpec, store_key
 from protodask.data.format.schema import Label
+from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind, seal
-from protodask.data.places.storage import Kind, locate
+from protodask.data.places.storage import Kind
 from protodask.data.tables.parquet_folder import label_column
 from protodask.data.tables.table_files import published_rows
 from protodask.engine import Arrays, Block, EngineLike, Source, open_engine
 from protodask.robust.kept_terms import RowsOfBlock
-from protodask.robust.model import RobustModel, codes_of
+from protodask.robust.model import RobustModel, codes_of, robust_fingerprint
 from protodask.robust.passes import tiles
-from protodask.robust.persistence import robust_fingerprint
 
 ROBUST_PREDICTIONS = Kind("robust predictions", "protodask-robust-predictions")
 ROBUST_PREDICTIONS_VERSION = 1

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import FARTHEST
-from protodask.prototypes.model import Batch, PrototypeSet
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -116,7 +117,7 @@ class Formula:
     """`p0`, and what every row gets besides (K,)."""
 
     @classmethod
-    def of(cls, model: PrototypeSet, n_batches: int) -> Formula:
+    def of(cls, model: FittedPrototypes, n_batches: int) -> Formula:
         """Of the first so many batches."""
         batches = [batch for batch in model.batches[:n_batches] if batch.n_features]
         marginals = model.marginals.copy()

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from protodask._version import __version__
 from protodask.data.format.schema import Column, Label
-from protodask.data.places.storage import check_file_free, replace_file
+from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.data.tables.encoding import MISSING, UNSEEN
 from protodask.errors import InputError, needed
+from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import FARTHEST
-from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.splines import Spline
 from protodask.prototypes.tiles import Precision
 from protodask.scoring.formula import Forms, Formula, Ramps
@@ -40,7 +40,7 @@ LABEL, PROBABILITIES, FAMILIARITY = OUTPUTS = ("label", "probabilities", "famili
 
 
 def write_onnx(
-    model: PrototypeSet,
+    model: FittedPrototypes,
     path: str | os.PathLike[str],
     *,
     n_batches: int | None = None,
@@ -75,7 +75,7 @@ def check_onnx() -> None:
     del onnx
 
 
-def onnx_graph(model: PrototypeSet, n_batches: int | None = None, calibrated: bool = False) -> Any:
+def onnx_graph(model: FittedPrototypes, n_batches: int | None = None, calibrated: bool = False) -> Any:
     """The graph of a model, an `onnx.ModelProto`."""
     from onnx import checker, helper
 
@@ -177,7 +177,7 @@ class _Graph:
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
 
-def _features(graph: _Graph, model: PrototypeSet) -> str:
+def _features(graph: _Graph, model: FittedPrototypes) -> str:
     """The raw features (N, F) in float64, of inputs that are columns."""
     columns = model.forgiving_columns
     if all(column.kind == "numeric" for column in columns):

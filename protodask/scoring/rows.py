@@ -19,9 +19,9 @@ from protodask.data.tables.encoding import (
     encode_features,
     table_rows,
 )
-from protodask.data.tables.frames import STREAM, arrow_table, refuse_lazy, without_labels
+from protodask.data.tables.frames import STREAM, arrow_table, column_labels, out_of_xarray, refuse_lazy
 from protodask.errors import InputError
-from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.fitted import FittedPrototypes
 
 NUMBERS = "biuf"
 TIMES = "mM"
@@ -33,7 +33,7 @@ RELATIONS = {"_duckdb", "duckdb"}
 class RowReader:
     """The features of rows: of a matrix of columns, or of features, of columns by name, or of records."""
 
-    def __init__(self, model: PrototypeSet) -> None:
+    def __init__(self, model: FittedPrototypes) -> None:
         self._model = model
         self._of_features = tuple(Column(name) for name in model.feature_names)
         known = len(feature_names(model.columns)) == model.n_features
@@ -57,7 +57,8 @@ class RowReader:
         """
         if unseen not in get_args(Unseen):
             raise InputError("unknown-name", f"unseen is {unseen!r}.", 'Give "error" or "zero".')
-        rows = without_labels(rows)
+        names = column_labels(rows)
+        rows = out_of_xarray(rows) if names is None else rows.sel({rows.dims[1]: self.columns_of(names)}).data
         columns = by_name(rows)
         if columns is not None:
             self.columns_of(list(columns))

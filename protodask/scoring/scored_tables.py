@@ -19,16 +19,23 @@ from protodask.data.format.schema import Label
 from protodask.data.tables.frames import (
     STREAM,
     arrow_reader,
+    column_labels,
     data_set_like,
     is_of_xarray,
     library_of,
+    out_of_xarray,
     refuse_lazy,
-    without_labels,
 )
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
-from protodask.prototypes.prediction import ROW, check_kept_names, prediction_columns
-from protodask.prototypes.scoring import FAMILIARITY, PREDICTED, PROBABILITY
+from protodask.prototypes.prediction_columns import (
+    FAMILIARITY,
+    PREDICTED,
+    PROBABILITY,
+    ROW,
+    check_kept_names,
+    prediction_columns,
+)
 from protodask.scoring.rows import by_name
 
 BATCH_ROWS = 65_536
@@ -114,7 +121,8 @@ class TableScorer:
                 "Columns of rows of xarray are to be kept, which keep their coordinates.",
                 "Leave keep out; make coordinates of further variables: rows.set_coords(...).",
             )
-        values = without_labels(rows)
+        names = column_labels(rows)
+        values = out_of_xarray(rows) if names is None else rows.sel({rows.dims[1]: self._wanted(names)}).data
         if values.ndim != 2:
             raise InputError(
                 "wrong-shape",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.tables.encoding import Unseen
-from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
+from protodask.prototypes.fitted import FittedPrototypes, familiarity, probabilities
 from protodask.scoring.formula import Floats, Formula
 from protodask.scoring.rows import RowReader
 
@@ -26,7 +26,7 @@ class Scorer:
     after that is float64: what `protodask predict` says of a model in float32 agrees within that precision.
     """
 
-    def __init__(self, model: PrototypeSet) -> None:
+    def __init__(self, model: FittedPrototypes) -> None:
         self._model = model
         self._reader = RowReader(model)
         self._formulas: dict[int, Formula] = {}

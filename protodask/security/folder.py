@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from protodask.data.places.storage import Kind, check_free, is_url, locate, published, write_marker
+from protodask.data.places.locations import is_url, locate
+from protodask.data.places.storage import Kind, check_free, published, write_marker
 from protodask.errors import InputError
 from protodask.security.certificates import (
     CA_FILE,

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import dealt
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, row_weights
 from protodask.engine import Block, Reduction, identity
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import SCORES
+from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
-from protodask.prototypes.model import Batch, PrototypeSet, probabilities
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]

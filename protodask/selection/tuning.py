@@ -12,8 +12,8 @@ import numpy as np
 
 from protodask.data.arrays.keyed import stream_key
 from protodask.data.format.dataset import Dataset
+from protodask.data.places.locations import storage_errors
 from protodask.data.places.own_folder import temporary_folder
-from protodask.data.places.storage import storage_errors
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.together import Company
 from protodask.errors import InputError

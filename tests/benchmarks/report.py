@@ -24,7 +24,8 @@ from protodask.data.tables.synthetic import synthetic_source
 from protodask.engine import thread_engine
 from protodask.pipeline.steps import ReportStep
 from protodask.pipeline.steps.report import ReportWritten
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet
 
 if TYPE_CHECKING:
     from benchmarks import _common as common

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from protodask import PrototypeSet, PrototypeSetClassifier
 from protodask.data.format.schema import Column
-from protodask.prototypes.model import Batch
+from protodask.prototypes.batches import Batch
 
 if TYPE_CHECKING:
     from benchmarks import _common as common

@@ -28,9 +28,9 @@ from protodask.engine.local import local_engine
 from protodask.engine.reduction import Node
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.fitting import training_data
 from protodask.prototypes.folds import make_folds
-from protodask.prototypes.model import probabilities
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training
 from protodask.selection.fold_parts import FoldData

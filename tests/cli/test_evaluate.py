@@ -13,7 +13,7 @@ from support.commands import check_failed
 
 from protodask.data import Dataset
 from protodask.prototypes import load_model
-from protodask.prototypes.model import probabilities
+from protodask.prototypes.fitted import probabilities
 
 Call = Callable[..., Any]
 

@@ -19,7 +19,7 @@ from protodask.cli import app
 from protodask.data import Dataset
 from protodask.errors import Code
 from protodask.prototypes import load_model
-from protodask.prototypes.model import probabilities
+from protodask.prototypes.fitted import probabilities
 
 Call = Callable[..., Any]
 

@@ -16,7 +16,7 @@ from support.commands import check_failed
 from protodask.data import Dataset
 from protodask.errors import Code
 from protodask.prototypes import load_model
-from protodask.prototypes.model import probabilities
+from protodask.prototypes.fitted import probabilities
 
 Call = Callable[..., Any]
 

@@ -13,7 +13,8 @@ from support.commands import check_failed
 from typer.testing import Result
 
 from protodask.errors import Code
-from protodask.prototypes.persistence import load_model, model_fingerprint
+from protodask.prototypes.model import load_model
+from protodask.prototypes.persistence import model_fingerprint
 
 Call = Callable[..., Result]
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask.data.arrays.array_store import ArraySpec, ArrayStore
+from protodask.data.places.locations import open_store
 from protodask.data.places.records import seal
-from protodask.data.places.storage import find_group, open_store
+from protodask.data.places.storage import find_group
 from protodask.data.tables import source_files
 from protodask.decisions import decide, decide_rows, decide_sets, predicted_rows, stored
 from protodask.decisions.decision_store import DecisionFiles

@@ -16,7 +16,9 @@ from protodask.evaluation.shifts import mean_difference
 from protodask.evaluation.stream import FAMILIARITY_LEVELS, RESIDUAL, Bins, Watch, lay_bins, quantile_points, sum_stream
 from protodask.evaluation.stream_changes import StreamChanges, compare_profiles
 from protodask.evaluation.stream_profile import StreamProfile, make_profile
-from protodask.prototypes.model import Batch, PrototypeSet, familiarity
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.fitted import familiarity
+from protodask.prototypes.model import PrototypeSet
 
 Floats = NDArray[np.float64]
 Stream = Callable[[np.random.Generator, int], tuple[Floats, Floats]]

@@ -14,9 +14,11 @@ from support.errors import refused
 
 from protodask.errors import Code
 from protodask.explain import contributions as module
-from protodask.explain.contributions import Explanation, explain_rows
+from protodask.explain.contributions import explain_rows
 from protodask.explain.dominance import dominant_size
-from protodask.prototypes.model import PrototypeSet, probabilities
+from protodask.explain.explanation import Explanation
+from protodask.prototypes.fitted import probabilities
+from protodask.prototypes.model import PrototypeSet
 
 MakeModel = Callable[..., PrototypeSet]
 

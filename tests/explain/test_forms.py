@@ -13,7 +13,9 @@ from protodask.explain.plot_space import strongest_features
 from protodask.explain.surface import surface
 from protodask.explain.tables import feature_weight_table
 from protodask.pipeline.inspecting.describe import describe_model
-from protodask.prototypes.model import Batch, PrototypeSet, probabilities
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.fitted import probabilities
+from protodask.prototypes.model import PrototypeSet
 
 
 @pytest.fixture(scope="module")

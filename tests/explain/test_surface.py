@@ -12,7 +12,8 @@ from support.errors import refused
 
 from protodask.data.format.schema import Column
 from protodask.explain.surface import surface, typical_point, weighted_median
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet
 
 MakeModel = Callable[..., PrototypeSet]
 

@@ -39,7 +39,8 @@ from protodask.pipeline.inspecting.describe import describe_place
 from protodask.pipeline.steps import PredictStep
 from protodask.pipeline.steps.base import StepNews
 from protodask.pipeline.telling.result import FilesFailedError
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
 

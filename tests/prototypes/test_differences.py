@@ -25,6 +25,7 @@ from protodask.explain.importance import permutation_importance
 from protodask.explain.surface import surface, typical_point
 from protodask.prototypes import FitConfig, PrototypeSet, load_model
 from protodask.prototypes import training as training_module
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.forms import (
     ALL_BUT_ONE,
@@ -37,7 +38,6 @@ from protodask.prototypes.forms import (
     learn_forms,
 )
 from protodask.prototypes.kernel import Differences, Knots, Line
-from protodask.prototypes.model import Batch
 from protodask.prototypes.objective import starting_point
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.pruning import prune

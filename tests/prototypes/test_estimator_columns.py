@@ -21,7 +21,8 @@ from protodask.data.tables.ingest import ingest
 from protodask.explain import Explanation
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import fit
-from protodask.prototypes.persistence import load_model, save_model
+from protodask.prototypes.model import load_model
+from protodask.prototypes.persistence import save_model
 
 ROWS = 240
 SETTINGS: dict[str, Any] = {"n_candidates": 40, "lambda_w": 1e-3, "tolerance": 1e-4, "precision": "float64"}

@@ -18,6 +18,7 @@ from protodask.engine.costs import Memory
 from protodask.engine.memory import RESIDENT_SHARE
 from protodask.engine.scheduling import SHIPPED_BYTES, Processes
 from protodask.prototypes import tiles
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.calibration import synthetic_problem
 from protodask.prototypes.candidates import sample_block
 from protodask.prototypes.config import FeatureWeights, FitConfig
@@ -35,7 +36,7 @@ from protodask.prototypes.footprint import (
     tile_bytes,
 )
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.objective import RoundProblem, likelihood_block, prepare_kernel, starting_point
 from protodask.prototypes.panels import arrange
 from protodask.prototypes.scoring import add_round_block, score_block

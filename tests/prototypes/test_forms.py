@@ -24,6 +24,7 @@ from protodask.prototypes import tiles as tiles_module
 from protodask.prototypes import training as training_module
 from protodask.prototypes.batch_kernel import BatchKernel, Candidates
 from protodask.prototypes.config import FeatureForms, FeatureWeights
+from protodask.prototypes.fitted import SCORED_ROWS
 from protodask.prototypes.forms import (
     FARTHEST_SCORE,
     LEVEL_SPREAD,
@@ -42,7 +43,6 @@ from protodask.prototypes.forms import (
 )
 from protodask.prototypes.kernel import Knots, Line, Standardization
 from protodask.prototypes.likelihood import LikelihoodKernel
-from protodask.prototypes.model import SCORED_ROWS
 from protodask.prototypes.objective import make_problem, starting_point
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.tiles import Precision

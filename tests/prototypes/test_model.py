@@ -1,5 +1,6 @@
 """What a model computes, against the oracle."""
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,8 @@ from reference import classifier as oracle
 from support.errors import refused
 
 from protodask.engine import Block
-from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
+from protodask.prototypes.fitted import familiarity, probabilities
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import add_round_block, predict_block, predict_features, score_block
 from protodask.prototypes.splines import SplineCalibration
 
@@ -183,3 +185,12 @@ def test_repr__says_what_it_is_in_a_line(make_model: Callable[..., PrototypeSet]
     assert "2 batches" in text
     assert "11 prototypes" in text
     assert "\n" not in text
+
+
+def test_pickle__of_the_time_when_batches_were_in_the_module_of_the_model(make_model: MakeModel) -> None:
+    model = make_model(1)
+    content = pickle.dumps(model, protocol=0)
+    earlier = content.replace(b"protodask.prototypes.batches\nBatch", b"protodask.prototypes.model\nBatch")
+    assert earlier != content
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    np.testing.assert_array_equal(pickle.loads(earlier).predict_proba(x), model.predict_proba(x))

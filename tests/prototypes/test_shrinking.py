@@ -16,7 +16,8 @@ from protodask.data.format.schema import Column
 from protodask.data.tables.ingest import ingest
 from protodask.engine import Engine
 from protodask.prototypes import FitConfig, fit, load_model
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.rows_to_score import rows_to_predict
 from protodask.prototypes.scoring import predict_features

@@ -26,7 +26,7 @@ from protodask.prototypes.scoring import predict_features
 from protodask.registry import Registry, changing
 from protodask.registry import registry as registry_module
 from protodask.robust import RobustConfig, RobustModel, load_robust_model
-from protodask.robust.persistence import robust_fingerprint
+from protodask.robust.model import robust_fingerprint
 
 Models = Callable[[int], str]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -17,7 +18,7 @@ from protodask.pipeline.inspecting.describe import describe_place
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.robust.classifier import RobustClassifier
 from protodask.robust.formulations import FORMULATIONS
-from protodask.robust.persistence import load_robust_model
+from protodask.robust.model import load_robust_model
 from protodask.robust.uncertain_columns import columns_of, uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
 
@@ -227,6 +228,7 @@ KINDS: dict[str, Any] = {
     "stream": lambda frame: pa.Table.from_pandas(frame).to_reader(7),
     "polars": lambda frame: pytest.importorskip("polars").from_pandas(frame),
     "xarray": lambda frame: pytest.importorskip("xarray").Dataset(frame),
+    "matrix": lambda frame: pytest.importorskip("xarray").DataArray(frame),
 }
 
 
@@ -241,3 +243,21 @@ def test_tables__of_any_library_are_those_of_pandas(kind: str) -> None:
     np.testing.assert_array_equal(found.coef_, expected.coef_)
     np.testing.assert_array_equal(found.predict(make(frame)), expected.predict(frame))
     assert found.certified_error(make(frame), pa.table({"y": labels})) == expected.certified_error(frame, labels)
+
+
+def test_matrices_of_xarray__that_are_lazy_have_the_names_of_their_labels() -> None:
+    xarray, low = pytest.importorskip("xarray"), np.random.default_rng(0).normal(size=(40, 2))
+    frame = pd.DataFrame({"a.low": low[:, 0], "a.high": low[:, 0] + 0.1, "b": low[:, 1]})
+    labels = np.where(low[:, 0] > low[:, 1], "above", "below")
+    given = xarray.DataArray(frame, dims=("row", "column")).chunk(row=10)
+    found, expected = (
+        RobustClassifier(solver="bundle").fit(rows, labels) for rows in (given, dd.from_pandas(frame, npartitions=4))
+    )
+    assert found.feature_names_in_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    predicted = found.predict(given)
+    assert predicted.chunks == ((10, 10, 10, 10),)
+    np.testing.assert_array_equal(predicted.compute(), found.predict(frame))
+    assert found.certified_error(given, labels) == found.certified_error(frame, labels)
+    with refused("columns-differ", "b", "same order"):
+        found.predict(given[:, ::-1])

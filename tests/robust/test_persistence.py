@@ -19,7 +19,7 @@ from protodask.data.places.records import hash_json
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet
 from protodask.robust import RobustConfig, RobustModel, load_robust_model
-from protodask.robust.persistence import PLANE_ARRAYS, robust_fingerprint
+from protodask.robust.model import PLANE_ARRAYS, robust_fingerprint
 
 
 def make_model(n_classes: int = 3, n_features: int = 3, seed: int = 0) -> RobustModel:

@@ -21,8 +21,9 @@ from support.models import looking_at_differences, looking_at_scores, make_model
 
 from protodask import PrototypeSet, PrototypeSetClassifier
 from protodask.data.format.schema import Column
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.fitted import familiarity, probabilities
 from protodask.prototypes.kernel import FARTHEST
-from protodask.prototypes.model import Batch, familiarity, probabilities
 from protodask.prototypes.splines import Spline, SplineCalibration
 
 Floats = NDArray[np.float64]

@@ -16,8 +16,8 @@ from protodask.engine.threads import ThreadScheduler
 from protodask.errors import InputError, StorageError
 from protodask.evaluation import log_loss
 from protodask.prototypes import FitConfig, fit
+from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.footprint import Shape
-from protodask.prototypes.model import probabilities
 from protodask.prototypes.runs import read_log
 from protodask.selection import tuning as tuning_module
 from protodask.selection.config import SearchConfig

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from protodask.data.format.schema import Column, Label
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.kernel import Differences, Knots, Line
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 
 
 def make_model(

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from protodask.explain.explanation import Lines
     from protodask.explain.requests import RowsExplained
     from protodask.explain.tables import Explained
-    from protodask.explain.text import Lines
 
 
 @grouped
@@ -86,7 +86,7 @@ def _show(found: RowsExplained) -> None:
 
 
 def _show_row(console: Console, found: RowsExplained, entry: Explained) -> None:
-    from protodask.explain.text import prototype_lines, said_of_dominance, said_of_prediction
+    from protodask.explain.explanation import prototype_lines, said_of_dominance, said_of_prediction
 
     explanation = entry.explanation
     known = "" if entry.actual is None else _verdict(explanation.predicted, entry.actual)
@@ -126,7 +126,7 @@ def _said_of_familiarity(found: RowsExplained, entry: Explained) -> str:
 
 
 def _show_classes(console: Console, entry: Explained) -> None:
-    from protodask.explain.text import class_lines
+    from protodask.explain.explanation import class_lines
 
     lines = class_lines(entry.explanation)
     console.print(_table(lines[: MOST_LINES + 1]))
@@ -135,7 +135,7 @@ def _show_classes(console: Console, entry: Explained) -> None:
 
 def _show_features(console: Console, entry: Explained) -> None:
     """Row and strongest prototypes feature by feature, heaviest features first."""
-    from protodask.explain.text import COMPARED, feature_lines
+    from protodask.explain.explanation import COMPARED, feature_lines
 
     lines = feature_lines(entry.explanation)
     if not lines:
@@ -147,7 +147,7 @@ def _show_features(console: Console, entry: Explained) -> None:
 
 def _show_originals(console: Console, found: RowsExplained, entry: Explained) -> None:
     """Row and strongest prototypes as they are in the tables they come from."""
-    from protodask.explain.text import SIDE_BY_SIDE, value_of
+    from protodask.explain.explanation import SIDE_BY_SIDE, value_of
 
     shown = entry.originals[:SIDE_BY_SIDE]
     values = found.values(entry)

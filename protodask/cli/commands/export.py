@@ -59,7 +59,7 @@ def _export_graph(
     model: str, out: str, of_tables: bool, batches: int | None, calibrated: bool, overwrite: bool
 ) -> Answer:
     from protodask.errors import InputError
-    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.model import load_model
 
     if of_tables:
         raise InputError(

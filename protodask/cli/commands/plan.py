@@ -49,7 +49,7 @@ def plan(
     """
     from protodask.data import Dataset
     from protodask.pipeline.work.settings import chosen_config
-    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.model import load_model
     from protodask.prototypes.planning import plan as plan_fit
 
     with wrong_use():

@@ -13,7 +13,8 @@ import zarr
 
 from protodask.data.arrays.plain_arrays import PlainArray, chunk_rows, make_array
 from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
-from protodask.data.places.storage import open_store, storage_errors, writing_into
+from protodask.data.places.locations import open_store, storage_errors
+from protodask.data.places.storage import writing_into
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import FormatError
 

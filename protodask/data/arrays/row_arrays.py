@@ -17,7 +17,7 @@ import zarr
 from numpy.typing import NDArray
 
 from protodask.data.arrays.foreign_arrays import check_chunk_files, check_encoding, open_foreign_array
-from protodask.data.places.storage import locate
+from protodask.data.places.locations import locate
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
 
 PARTITION_ROWS = 65_536

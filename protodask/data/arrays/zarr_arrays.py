@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.row_arrays import RowArray, row_array, zarr_rows
 from protodask.data.arrays.rows import check_finite
 from protodask.data.format.schema import FEATURES, TARGET
-from protodask.data.places.storage import locate
+from protodask.data.places.locations import locate
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
 from protodask.errors import FormatError, InputError, ProtodaskError
 

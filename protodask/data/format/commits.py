@@ -29,18 +29,10 @@ from protodask.data.places.bounded import file_status, read_object
 from protodask.data.places.conditional import Tag, replace_object, tag_of
 from protodask.data.places.generations import ROOT, give_up
 from protodask.data.places.local_files import make_durable, place_aside, remove
-from protodask.data.places.locations import gone, inside, is_url, list_names
+from protodask.data.places.locations import gone, inside, is_url, list_names, locate, storage_errors
+from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import hash_json
-from protodask.data.places.storage import (
-    find_group,
-    group_exists,
-    locate,
-    read_stable,
-    remove_inside,
-    sole_writer,
-    storage_errors,
-    write_group,
-)
+from protodask.data.places.storage import find_group, group_exists, read_stable, remove_inside, write_group
 from protodask.data.places.whole_files import write_whole
 from protodask.errors import ProtodaskError, StorageError
 from protodask.places import mask

@@ -18,17 +18,9 @@ from protodask.data.format.parts import Part, key_of
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label
 from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments, whole_segment
 from protodask.data.format.summary import Summary
-from protodask.data.places.locations import is_remote
+from protodask.data.places.locations import is_remote, is_url, locate
 from protodask.data.places.records import describe_columns
-from protodask.data.places.storage import (
-    find_group,
-    group_exists,
-    is_url,
-    locate,
-    own_attributes,
-    read_stable,
-    version_of,
-)
+from protodask.data.places.storage import find_group, group_exists, own_attributes, read_stable, version_of
 from protodask.engine import Block, Layout
 from protodask.errors import FormatError, ProtodaskError, StorageError, some
 from protodask.places import mask, mask_text

@@ -16,17 +16,9 @@ from typing import Any
 from protodask.data.format.parts import key_of, list_name
 from protodask.data.places.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS, json_items, read_json
 from protodask.data.places.generations import ROOT, group_content
-from protodask.data.places.locations import inside, is_url, list_names, storage_errors
+from protodask.data.places.locations import inside, is_url, list_names, locate, storage_errors
 from protodask.data.places.records import Fields, hash_json
-from protodask.data.places.storage import (
-    DATASET,
-    find_group,
-    is_taken,
-    locate,
-    read_stable,
-    remove_inside,
-    write_group_content,
-)
+from protodask.data.places.storage import DATASET, find_group, is_taken, read_stable, remove_inside, write_group_content
 from protodask.errors import FormatError, InputError
 
 FORMAT = "protodask-segments"

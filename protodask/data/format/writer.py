@@ -46,14 +46,8 @@ from protodask.data.format.schema import (
 )
 from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
 from protodask.data.format.summary import Summary, empty_summary, merge_summaries, summarize_rows
-from protodask.data.places.storage import (
-    locate,
-    open_store,
-    published,
-    storage_errors,
-    write_group,
-    writing_into,
-)
+from protodask.data.places.locations import locate, open_store, storage_errors
+from protodask.data.places.storage import published, write_group, writing_into
 from protodask.engine import (
     Arrays,
     Block,

@@ -17,7 +17,9 @@ from protodask.data.format.metadata import check_same_schema
 from protodask.data.format.segments import Segment
 from protodask.data.format.writer import write_dataset
 from protodask.data.news.new_sources import NewFile, NewRows, News, find_news, known_segments
-from protodask.data.places.storage import check_free, is_taken, locate, sweep
+from protodask.data.places.locations import locate
+from protodask.data.places.locks import sweep
+from protodask.data.places.storage import check_free, is_taken
 from protodask.data.tables.ingest_scan import Scan, encoded_source, run_scan, warn_of_unseen
 from protodask.data.tables.ingest_schema import (
     Wanted,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from protodask.data.format.segments import Segment, is_dataset, stored_segments
-from protodask.data.places.storage import locate
+from protodask.data.places.locations import locate
 from protodask.data.tables.source_files import DigestCache, SourceFile, cache_beside, check_settle, source_files
 from protodask.errors import InputError, StorageError
 from protodask.places import mask

@@ -33,44 +33,11 @@ from protodask.data.places.local_files import (
     put_in_place,
     remove,
 )
-from protodask.data.places.locations import gone, inside, is_url, locate, open_store, storage_errors, write_object
+from protodask.data.places.locations import gone, inside, is_url, storage_errors, write_object
 from protodask.data.places.locks import sole_writer, sweep
 from protodask.data.places.references import check_no_version
-from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
-
-__all__ = [
-    "DATASET",
-    "MARKER",
-    "Kind",
-    "check_file_free",
-    "check_free",
-    "find_group",
-    "flush",
-    "flush_handle",
-    "group_exists",
-    "is_taken",
-    "is_url",
-    "locate",
-    "make_durable",
-    "open_store",
-    "own_attributes",
-    "published",
-    "read_attributes",
-    "read_marker",
-    "read_stable",
-    "remove_inside",
-    "replace_file",
-    "sole_writer",
-    "storage_errors",
-    "sweep",
-    "version_of",
-    "write_group",
-    "write_group_content",
-    "write_marker",
-    "writing_into",
-]
 
 LOOKS = 20
 """How often a place is read again that changed while it was read: more writers in a row than anyone has."""

@@ -6,8 +6,8 @@ to be installed here. What is not in memory yet, as a lazy frame, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
-from protodask.errors import InputError, needed
+from protodask.errors import InputError, ProtodaskError, needed
 
 STREAM = "__arrow_c_stream__"
 
@@ -23,16 +23,32 @@ STREAM = "__arrow_c_stream__"
 def in_pandas(rows: Any) -> Any:
     """A table of another library as a pandas frame; anything else, pandas frames among it, as it is.
 
-    Of arrays and data sets of xarray, what they hold.
+    Of arrays and data sets of xarray, what they hold, see `out_of_xarray`.
     """
-    rows = without_labels(rows)
+    rows = out_of_xarray(rows)
     refuse_lazy(rows)
-    is_table = any(hasattr(rows, name) for name in ("columns", "schema"))
-    if not hasattr(rows, STREAM) or not is_table or library_of(rows) == "pandas":
+    if not gives_table(rows) or library_of(rows) == "pandas":
         return rows
     table = arrow_table(rows)
     with needs_arrow(rows):
         return table.to_pandas()
+
+
+def in_frame(source: Any) -> Any:
+    """A frame of a table of any library, and of a matrix of xarray whose columns have labels; else what it is."""
+    names = column_labels(source)
+    if names is None or not source.chunks:
+        return in_pandas(source)
+    with needed("Reading a matrix with labels needs dask's data frames.", "Install protodask[tabular], or give .data."):
+        from dask.dataframe import from_dask_array
+    return from_dask_array(source.data.rechunk({1: -1}), columns=names)
+
+
+def gives_table(rows: object) -> bool:
+    """Whether it gives a table as a stream of Arrow's: a column does so, too, but has a length and no columns."""
+    return hasattr(rows, STREAM) and (
+        any(hasattr(rows, name) for name in ("columns", "schema")) or not hasattr(rows, "__len__")
+    )
 
 
 def refuse_lazy(rows: Any) -> None:
@@ -41,7 +57,7 @@ def refuse_lazy(rows: Any) -> None:
         raise InputError(
             "wrong-type",
             f"A {type(rows).__name__} has not been computed yet.",
-            "Collect it before, or write it to Parquet files and give these, where it is larger than memory.",
+            "Collect it before; where it is larger than memory, write it to Parquet files, and ingest these.",
         )
 
 
@@ -56,15 +72,34 @@ def is_of_xarray(rows: object) -> bool:
     return library_of(rows) == "xarray" and hasattr(rows, "sizes")
 
 
-def without_labels(rows: Any) -> Any:
-    """What xarray holds: of an array what is behind it, be it in memory or of dask, a frame of a data set.
+def is_array_of_xarray(rows: object) -> bool:
+    """Whether it is an array of xarray, and no data set."""
+    return is_of_xarray(rows) and not hasattr(rows, "data_vars")
 
-    Anything else is as it is.
+
+def column_labels(rows: Any) -> list[str] | None:
+    """The names of the columns of a matrix of xarray: the labels of its second dimension, if they are text."""
+    if not is_array_of_xarray(rows) or rows.ndim != 2 or rows.dims[1] not in rows.coords:
+        return None
+    labels: list[Any] = rows.coords[rows.dims[1]].values.tolist()
+    if not all(isinstance(label, str) for label in labels):
+        return None
+    if len(set(labels)) < len(labels):
+        raise InputError("named-twice", "Several columns of an array of xarray have one label.", "Rename them.")
+    return labels
+
+
+def out_of_xarray(rows: Any) -> Any:
+    """What xarray holds: a frame of a data set, and of a matrix in memory whose columns have names; else what is behind
+    an array, in memory or of dask.
+
+    Anything that is not of xarray is as it is.
     """
+    if is_array_of_xarray(rows):
+        names = None if rows.chunks else column_labels(rows)
+        return rows.data if names is None else import_module("pandas").DataFrame(rows.data, columns=names)
     if not is_of_xarray(rows):
         return rows
-    if not hasattr(rows, "data_vars"):
-        return rows.data
     if any(variable.dims != tuple(rows.sizes) for variable in rows.data_vars.values()) or len(rows.sizes) != 1:
         raise InputError(
             "wrong-shape",
@@ -97,10 +132,11 @@ def column_values(values: Any) -> Any:
 
     Those of pandas, dask and NumPy stay as they are, and so do lists.
     """
-    values = without_labels(values)
+    values = out_of_xarray(values)
+    refuse_lazy(values)
     if library_of(values) == "pandas" or not any(hasattr(values, name) for name in (STREAM, "__arrow_c_array__")):
         return values
-    if any(hasattr(values, name) for name in ("columns", "schema")):
+    if gives_table(values):
         table = arrow_table(values)
         if table.num_columns != 1:
             raise InputError(
@@ -114,10 +150,9 @@ def column_values(values: Any) -> Any:
 
 def arrow_table(rows: Any) -> Any:
     """A table that gives itself away as a stream of Arrow's, as an Arrow table."""
-    with needs_arrow(rows):
-        import pyarrow
-
-        return pyarrow.table(rows)
+    reader = arrow_reader(rows)
+    with stream_errors(type(rows).__name__):
+        return reader.read_all()
 
 
 def arrow_reader(rows: Any) -> Any:
@@ -126,14 +161,27 @@ def arrow_reader(rows: Any) -> Any:
         import pyarrow
     if isinstance(rows, pyarrow.RecordBatchReader):  # what comes from Python raises its own errors, such as Ctrl-C
         return rows
+    name = type(rows).__name__
+    with stream_errors(name):
+        try:
+            return pyarrow.RecordBatchReader.from_stream(rows)
+        except pyarrow.ArrowInvalid as error:
+            raise InputError(
+                "wrong-type",
+                f"A {name} is no table, or has columns that Arrow does not know ({error}).",
+                "Give a table, with columns of numbers or text.",
+            ) from error
+
+
+@contextmanager
+def stream_errors(name: str) -> Iterator[None]:
+    """Say of what a stream could not be read, whoever gives it and whatever Arrow makes of it."""
     try:
-        return pyarrow.RecordBatchReader.from_stream(rows)
-    except pyarrow.ArrowInvalid as error:
-        raise InputError(
-            "wrong-type",
-            f"A {type(rows).__name__} is no table, or has columns that Arrow does not know ({error}).",
-            "Give a table, with columns of numbers or text.",
-        ) from error
+        yield
+    except ProtodaskError:
+        raise
+    except Exception as error:
+        raise InputError("unreadable", f"A {name} could not be read ({error}).", "Repeat its query.") from error
 
 
 def needs_arrow(rows: Any) -> AbstractContextManager[None]:

@@ -13,7 +13,8 @@ from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column
 from protodask.data.format.writer import write_dataset
 from protodask.data.news.ingest_news import ingest_news
 from protodask.data.news.new_sources import check_new
-from protodask.data.places.storage import check_free, locate
+from protodask.data.places.locations import locate
+from protodask.data.places.storage import check_free
 from protodask.data.tables.encoding import Missing, Unseen, check_column_names, check_unseen
 from protodask.data.tables.frames import column_values
 from protodask.data.tables.ingest_frames import are_numbers, frame_beside
@@ -66,8 +67,8 @@ def ingest(
     a DuckDB relation; a pair (X, y) of arrays or frames in memory, dask or Zarr, or of paths of .npy files or Zarr
     arrays. Rows are in the order of the sources; files of a folder or glob are in the order of their paths, with
     numbers by their value (part2.csv before part10.csv). Tables must name their `target` column; arrays have columns
-    x0, x1, ... (or `feature_names`) and "target". A stream need not fit into memory: it is kept in the system's
-    temporary folder meanwhile, but in memory where a cluster is the engine.
+    x0, x1, ... (or `feature_names`; of xarray the labels that they have) and "target". A stream need not fit into
+    memory: it is kept in the system's temporary folder meanwhile, but in memory where a cluster is the engine.
 
     `categorical` columns become a feature for each category, `ordinal` ones the position in the order given. Rows of
     one value in the column (or the array besides features and target) `group` belong together. With

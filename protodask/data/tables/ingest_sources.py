@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
-from protodask.data.places.storage import locate
-from protodask.data.tables.frames import column_values, in_pandas, without_labels
+from protodask.data.places.locations import locate
+from protodask.data.tables.frames import column_labels, column_values, in_frame, out_of_xarray
 from protodask.data.tables.ingest_frames import dask_table, frame_beside, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.source_files import find_files, is_table_path
@@ -41,8 +41,9 @@ def open_table(
     """The table behind one source or a list of several, in their order, whose columns may differ.
 
     `labels` are columns to be read as labels, `dropped` ones to be left out, `target` what the target of arrays is to
-    be called, `features` what the columns of a matrix are called (x0, x1, ... by default), `group` which array besides
-    them says what group a row belongs to, `others` what further arrays are columns, and `kept` what is handed on.
+    be called, `features` what the columns of a matrix without labels are called (x0, x1, ... by default), `group`
+    which array besides them says what group a row belongs to, `others` what further arrays are columns, and `kept` what
+    is handed on.
     """
     several = list(sources) if isinstance(sources, list) else [sources]
     if not several:
@@ -93,7 +94,7 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
                 "Give pairs (X, y), and several sources as a list.",
             )
         return _pair(source[0], source[1], dropped, names)
-    source = in_pandas(source)
+    source = in_frame(source)
     if isinstance(source, Mapping):
         return _arrays(source, names)
     if _is_frame(source):
@@ -114,14 +115,9 @@ def _frame_table(frame: Any, dropped: list[str], kept: Kept) -> Partitions:
 
 
 def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
-    left, right = in_pandas(left), column_values(right)
+    left, right = in_frame(left), column_values(right)
     if _is_frame(left):
-        if names.target in left.columns:
-            raise InputError(
-                "named-twice",
-                f"The features have a column {names.target!r} themselves.",
-                "Call the target something else.",
-            )
+        _check_free(names.target, left.columns)
         if hasattr(left, "npartitions"):
             if not hasattr(right, "dask"):
                 return dask_table(frame_beside(left, list(left.columns), {names.target: right}), dropped, names.kept)
@@ -136,6 +132,13 @@ def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partition
             right = values
         return _frame_table(left.assign(**{names.target: right}), dropped, names.kept)
     return _arrays({FEATURES.name: left, TARGET.name: right}, names)
+
+
+def _check_free(name: str, features: Iterable[str]) -> None:
+    if name in features:
+        raise InputError(
+            "named-twice", f"The features have a column {name!r} themselves.", "Call one of the two something else."
+        )
 
 
 def _stored_arrays(path: str, names: _Names) -> Partitions:
@@ -181,13 +184,17 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
         if name is not None and name in arrays and name not in others:
             others[name] = _rows(arrays[name])
     width = rows.shape[1] if len(rows.shape) == 2 else 0
-    names = tuple(f"x{number}" for number in range(width)) if called.features is None else tuple(called.features)
+    labels = column_labels(matrix)
+    known = called.features if labels is None else labels
+    names = tuple(f"x{number}" for number in range(width)) if known is None else tuple(known)
     if len(rows.shape) == 2 and len(names) != width:
         raise InputError(
             "wrong-shape", f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest."
         )
+    for name in others:
+        _check_free(name, names)
     return arrays_table(names, rows, others, called.kept)
 
 
 def _rows(array: Any) -> RowArray:
-    return row_array(without_labels(array))
+    return row_array(out_of_xarray(array))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
-from protodask.data.places.locations import gone
-from protodask.data.places.storage import is_url, read_marker, storage_errors, write_marker
+from protodask.data.places.locations import gone, is_url, storage_errors
+from protodask.data.places.storage import read_marker, write_marker
 from protodask.errors import InputError, needed
 
 

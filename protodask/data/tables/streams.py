@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from protodask.data.places.locations import storage_errors
 from protodask.data.places.own_folder import temporary_folder
-from protodask.data.places.storage import storage_errors
-from protodask.data.tables.frames import STREAM, arrow_reader, library_of
+from protodask.data.tables.frames import arrow_reader, gives_table, library_of, stream_errors
 from protodask.data.tables.parquet_files import PANDAS
 from protodask.engine import Engine
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError, ProtodaskError
+from protodask.errors import InputError
 
 GROUP_BYTES = 2**25
 """Batches of a stream are put together to row groups of this size, which is what the reader of files has in memory."""
@@ -27,10 +27,9 @@ GROUP_BYTES = 2**25
 
 def is_stream(source: Any) -> bool:
     """Whether it gives its rows as a stream, and has none of them in memory: a reader, or a relation of DuckDB."""
-    if not hasattr(source, STREAM) or library_of(source) in ("pandas", "polars", "xarray"):
+    if not gives_table(source) or library_of(source) in ("pandas", "polars", "xarray"):
         return False
-    is_table = any(hasattr(source, name) for name in ("columns", "schema"))
-    return is_table and not any(hasattr(source, name) for name in ("num_rows", "collect_schema"))
+    return not any(hasattr(source, name) for name in ("num_rows", "collect_schema"))
 
 
 @contextmanager
@@ -93,16 +92,12 @@ def _groups(batches: Iterable[Any], name: str) -> Iterator[list[Any]]:
     """Batches, a few at a time."""
     held: list[Any] = []
     size = 0
-    try:
+    with stream_errors(name):
         for batch in batches:
             held.append(batch)
             size += batch.nbytes
             if size >= GROUP_BYTES:
                 yield held
                 held, size = [], 0
-    except ProtodaskError:
-        raise
-    except Exception as error:  # of whoever gives the stream, or what Arrow makes of it
-        raise InputError("unreadable", f"A {name} could not be read ({error}).", "Repeat its query.") from error
     if held:
         yield held

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.places.local_files import place_aside, remove
+from protodask.data.places.locations import locate, storage_errors
 from protodask.data.places.locks import sole_writer
-from protodask.data.places.storage import Kind, locate, published, storage_errors
+from protodask.data.places.storage import Kind, published
 from protodask.data.places.whole_files import check_file_free, write_whole
 from protodask.data.tables.parquet_folder import check_parquet, create_folder, is_parquet, require_arrow, write_part
 from protodask.engine import Arrays, Layout, Sink

@@ -12,11 +12,12 @@ import numpy as np
 from protodask.data.format.schema import Label
 from protodask.evaluation.calibration import CalibrationCurve
 from protodask.evaluation.interval import Interval
-from protodask.explain.contributions import Explanation
+from protodask.explain.explanation import Explanation
 from protodask.explain.familiarity import FamiliarityReference
 from protodask.explain.report.drift import ALARMS, Drift, FeatureDrift, alarm
 from protodask.explain.report.statistics import Quality, WorstErrors
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet
 from protodask.selection.results import SearchResult
 
 

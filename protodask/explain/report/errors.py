@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from protodask.data.format.schema import Label
-from protodask.explain.contributions import Contribution, Explanation, FeatureMatch
+from protodask.explain.explanation import Contribution, Explanation, FeatureMatch
 from protodask.explain.report.content import Content
 
 MOST_CLASSES = 40

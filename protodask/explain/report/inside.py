@@ -13,7 +13,8 @@ from protodask.data.format.schema import Label
 from protodask.explain.report.content import Content
 from protodask.explain.report.text import short_numbers
 from protodask.explain.visible import visible
-from protodask.prototypes.model import FORM_NAMES, LEVEL, NORMAL_SCORE, Batch, PrototypeSet
+from protodask.prototypes.batches import FORM_NAMES, LEVEL, NORMAL_SCORE, Batch
+from protodask.prototypes.model import PrototypeSet
 
 Integers = NDArray[np.int64]
 

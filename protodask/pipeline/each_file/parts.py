@@ -14,7 +14,7 @@ import numpy as np
 
 from protodask._version import __version__
 from protodask.data.places.local_files import flush
-from protodask.data.places.storage import storage_errors
+from protodask.data.places.locations import storage_errors
 from protodask.data.tables.small_files import NotSmallError, encode_file, is_small
 from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
 from protodask.engine import Arrays, Block, Engine, Source
@@ -22,9 +22,9 @@ from protodask.errors import ClusterError, Code, InputError, LostTaskError, Prot
 from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
 from protodask.pipeline.steps.predict import PredictStep
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.prediction import prediction_columns
+from protodask.prototypes.prediction_columns import PREDICTED, prediction_columns
 from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, rows_to_predict, with_advice
-from protodask.prototypes.scoring import PREDICTED, predict_block
+from protodask.prototypes.scoring import predict_block
 
 SOURCE = "source"
 """The column of a part that holds the name of the file its rows are from."""

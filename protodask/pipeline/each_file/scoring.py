@@ -13,8 +13,10 @@ from typing import Any
 from protodask.data.arrays.array_store import store_key
 from protodask.data.arrays.rows import BlockNumbers
 from protodask.data.places.local_files import delete, make_durable, place_aside, remove
+from protodask.data.places.locations import locate, storage_errors
+from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.data.places.storage import check_outside, locate, read_marker, sole_writer, storage_errors, write_marker
+from protodask.data.places.storage import check_outside, read_marker, write_marker
 from protodask.data.tables.parquet_folder import check_parquet, is_parquet
 from protodask.data.tables.small_files import is_small
 from protodask.data.tables.source_files import (
@@ -56,7 +58,7 @@ from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
-from protodask.prototypes.prediction import check_kept
+from protodask.prototypes.prediction_columns import check_kept
 from protodask.prototypes.rows_to_score import is_dataset
 
 VERSION = 1

@@ -19,7 +19,7 @@ from protodask.budget.folder import MODELS
 from protodask.budget.noise import CONFIDENCE
 from protodask.budget.recorded import read_record
 from protodask.data.places.bounded import file_status
-from protodask.data.places.storage import storage_errors
+from protodask.data.places.locations import storage_errors
 from protodask.places import mask
 
 

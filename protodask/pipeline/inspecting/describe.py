@@ -11,10 +11,11 @@ import numpy as np
 from protodask.budget.column_folder import BUDGET
 from protodask.data import Dataset
 from protodask.data.places.bounded import file_status
+from protodask.data.places.locations import is_url, locate
 from protodask.data.places.records import describe_columns, recognize, unseal
 from protodask.data.places.references import follow
 from protodask.data.places.registry_state import read_state
-from protodask.data.places.storage import DATASET, is_url, locate, read_attributes, read_marker
+from protodask.data.places.storage import DATASET, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.each_file.ledger import SCORED_FILES, describe_ledger, read_ledger
@@ -29,13 +30,14 @@ from protodask.pipeline.inspecting.robust import (
 from protodask.pipeline.inspecting.searches import describe_search_run
 from protodask.pipeline.state.records import State
 from protodask.places import mask
-from protodask.prototypes.model import Batch, PrototypeSet
-from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
+from protodask.prototypes.batches import Batch
+from protodask.prototypes.model import PrototypeSet, load_model
+from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, read_history, read_run
 from protodask.robust.kept_terms import TERMS
-from protodask.robust.persistence import ROBUST_MODEL, load_robust_model
+from protodask.robust.model import ROBUST_MODEL, load_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS
 
 

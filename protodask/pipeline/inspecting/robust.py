@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from protodask.data.places.bounded import file_status
+from protodask.data.places.locations import storage_errors
 from protodask.data.places.records import describe_columns, recognize, unseal
-from protodask.data.places.storage import storage_errors
 from protodask.places import mask
 from protodask.prototypes.runs import RunDirectory, read_history, read_log
 from protodask.robust.bundle_run import STAGE
 from protodask.robust.kept_terms import RECORD as TERMS_RECORD
-from protodask.robust.model import RobustModel
-from protodask.robust.persistence import robust_fingerprint
+from protodask.robust.model import RobustModel, robust_fingerprint
 from protodask.robust.prediction import RECORD
 
 PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from protodask.data.places.storage import storage_errors
+from protodask.data.places.locations import storage_errors
 from protodask.prototypes.run_arrays import read_arrays
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, RunDirectory, read_run

@@ -23,7 +23,9 @@ def check_there(step: Step) -> None:
 
     Training may go on from its record though its model is there, and what grows, or is divided again, may be there.
     """
-    from protodask.data.places.storage import check_file_free, check_free, sweep
+    from protodask.data.places.locks import sweep
+    from protodask.data.places.storage import check_free
+    from protodask.data.places.whole_files import check_file_free
 
     for setting in READ_BY_ALL:
         found = getattr(step, setting, None)

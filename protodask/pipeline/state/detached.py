@@ -13,8 +13,10 @@ from typing import Any, Literal
 
 import yaml
 
+from protodask.data.places.locations import locate, storage_errors
 from protodask.data.places.own_folder import make_folder
-from protodask.data.places.storage import check_file_free, check_free, locate, storage_errors
+from protodask.data.places.storage import check_free
+from protodask.data.places.whole_files import check_file_free
 from protodask.errors import ClusterError, InputError
 from protodask.pipeline.file.yaml_file import read_mapping
 from protodask.pipeline.steps import FitStep, TuneStep

@@ -13,10 +13,10 @@ import os
 from collections.abc import Iterable
 from typing import Any, TypeGuard
 
-from protodask.data.places.locations import is_url, storage_errors
+from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.references import is_reference, reference_fingerprint
 from protodask.data.places.registry_state import REGISTRY_FILE, read_state
-from protodask.data.places.storage import DATASET, MARKER, find_group, locate
+from protodask.data.places.storage import DATASET, MARKER, find_group
 from protodask.data.tables.source_files import is_table_path, modified_ns, object_version, source_files
 from protodask.errors import StorageError
 

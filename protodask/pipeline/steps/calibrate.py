@@ -80,9 +80,11 @@ class CalibrateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelCalibrated:
         from protodask.data import Dataset
-        from protodask.data.places.storage import check_free, check_outside, locate
+        from protodask.data.places.locations import locate
+        from protodask.data.places.storage import check_free, check_outside
         from protodask.evaluation.model_calibration import fit_calibration
-        from protodask.prototypes.persistence import CALIBRATION, MODEL, load_model, save_model
+        from protodask.prototypes.model import load_model
+        from protodask.prototypes.persistence import CALIBRATION, MODEL, save_model
 
         model = load_model(self.model)
         model.batch_counts(self.batches)

@@ -95,10 +95,10 @@ class EvaluateStep(KnownRows, Step):
         check_batches(self.batches)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelEvaluated:
-        from protodask.data.places.storage import check_file_free
+        from protodask.data.places.whole_files import check_file_free
         from protodask.evaluation.model_scores import evaluate_model
         from protodask.pipeline.telling.json_file import written
-        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.model import load_model
 
         self.check()
         model = load_model(self.model)

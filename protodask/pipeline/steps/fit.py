@@ -88,11 +88,12 @@ class FitStep(FitSettings, Training):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelFitted:
         from protodask.data import Dataset
-        from protodask.data.places.storage import locate
+        from protodask.data.places.locations import locate
         from protodask.pipeline.work.published import published_model
         from protodask.pipeline.work.settings import fit_config, run_directory
         from protodask.prototypes.fitting import fitted
-        from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
+        from protodask.prototypes.model import load_model
+        from protodask.prototypes.persistence import model_fingerprint, save_model
 
         config = fit_config(self)
         where = locate(self.out)

@@ -223,7 +223,7 @@ class GateStep(KnownRows, Step):
         return self.accept
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> GateAnswered:
-        from protodask.data.places.storage import check_file_free
+        from protodask.data.places.whole_files import check_file_free
         from protodask.pipeline.telling.json_file import written
         from protodask.pipeline.work.limits import judge_figures, read_results
 
@@ -261,7 +261,7 @@ class GateStep(KnownRows, Step):
         from protodask.data import Dataset
         from protodask.data.places.references import has_alias
         from protodask.evaluation.challenging import Rival, check_comparable, codes_of, compare_models, numbered
-        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.model import load_model
 
         challenger = load_model(model)
         if not has_alias(champion):

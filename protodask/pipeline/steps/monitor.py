@@ -279,13 +279,14 @@ class MonitorStep(KnownRows, Step):
             )
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RowsMonitored:
-        from protodask.data.places.storage import check_file_free
+        from protodask.data.places.whole_files import check_file_free
         from protodask.evaluation.stream import Watch, learn_bins, watch_stream
         from protodask.evaluation.stream_changes import compare_profiles
         from protodask.evaluation.stream_profile import make_profile, read_profile
         from protodask.pipeline.telling.json_file import write_json
         from protodask.pipeline.work.limits import read_results
-        from protodask.prototypes.persistence import load_model, model_fingerprint
+        from protodask.prototypes.model import load_model
+        from protodask.prototypes.persistence import model_fingerprint
 
         self.check()
         check_file_free(self.out, self.overwrite)

@@ -161,11 +161,11 @@ class PolicyStep(GivenRows, Step):
         PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> PolicyEvaluated:
-        from protodask.data.places.storage import check_file_free
+        from protodask.data.places.whole_files import check_file_free
         from protodask.evaluation.policy import PolicyQuestion
         from protodask.evaluation.policy_log import LogColumns, logged_policy, policy_log
         from protodask.pipeline.telling.json_file import written
-        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.model import load_model
 
         self.check()
         question = PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)

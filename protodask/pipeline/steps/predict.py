@@ -90,7 +90,7 @@ class PredictStep(GivenRows, Step):
     def check(self) -> None:
         check_batches(self.batches)
         if self.keep:
-            from protodask.prototypes.prediction import check_kept
+            from protodask.prototypes.prediction_columns import check_kept
 
             check_kept(self.keep, self.out)
         if self.each_file or self.settle:
@@ -99,9 +99,10 @@ class PredictStep(GivenRows, Step):
             check_each_file(self)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> PredictionsWritten | FilesScored:
-        from protodask.data.places.storage import check_free, locate
+        from protodask.data.places.locations import locate
+        from protodask.data.places.storage import check_free
         from protodask.pipeline.each_file.scoring import score_each_file
-        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.model import load_model
         from protodask.prototypes.prediction import PREDICTIONS, predict
         from protodask.prototypes.rows_to_score import marked_rows, rows_to_predict, with_advice
 

@@ -64,8 +64,10 @@ class PruneStep(KnownRows, Step):
         check_count("prototypes", self.prototypes, 1)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelPruned:
-        from protodask.data.places.storage import check_free, check_outside, locate
-        from protodask.prototypes.persistence import MODEL, load_model, save_model
+        from protodask.data.places.locations import locate
+        from protodask.data.places.storage import check_free, check_outside
+        from protodask.prototypes.model import load_model
+        from protodask.prototypes.persistence import MODEL, save_model
         from protodask.prototypes.pruning import prune
 
         model = load_model(self.model)

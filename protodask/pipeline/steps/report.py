@@ -85,9 +85,9 @@ class ReportStep(KnownRows, Step):
         check_batches(self.batches)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ReportWritten:
-        from protodask.data.places.storage import check_file_free, replace_file
+        from protodask.data.places.whole_files import check_file_free, replace_file
         from protodask.explain.report import make_content, render, require_plots
-        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.model import load_model
         from protodask.prototypes.rows_to_score import is_dataset, rows_to_predict
 
         require_plots()

@@ -203,7 +203,7 @@ class TuneStep(TrainingSettings, Training):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelTuned:
         from protodask.data import Dataset
-        from protodask.data.places.storage import locate
+        from protodask.data.places.locations import locate
         from protodask.pipeline.work.published import check_beside, published_model, write_beside
         from protodask.pipeline.work.settings import run_directory, search_config, tuned_config
         from protodask.prototypes.persistence import model_fingerprint, save_model

@@ -20,7 +20,8 @@ from protodask.budget.index_building import SearchSettings, check_greedy, search
 from protodask.budget.index_file import local_place
 from protodask.budget.polynomials import evaluate
 from protodask.data import Dataset
-from protodask.data.places.storage import check_outside, locate
+from protodask.data.places.locations import locate
+from protodask.data.places.storage import check_outside
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.inspecting.budget import shown_sizes

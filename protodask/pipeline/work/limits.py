@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded, read_json
+from protodask.data.places.locations import is_url, locate
 from protodask.data.places.references import follow
-from protodask.data.places.storage import is_url, locate
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, some
 from protodask.pipeline.steps import Limit
 from protodask.places import mask

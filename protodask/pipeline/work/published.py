@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from protodask.data.places.storage import Kind, check_file_free, check_free, replace_file, sweep
+from protodask.data.places.locks import sweep
+from protodask.data.places.storage import Kind, check_free
+from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.errors import OutputExistsError
-from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
+from protodask.prototypes.model import load_model
+from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.prototypes.runs import HISTORY_FILE
 
 

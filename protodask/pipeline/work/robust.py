@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from protodask.data import Dataset
-from protodask.data.places.storage import check_file_free, check_free, locate
+from protodask.data.places.locations import locate
+from protodask.data.places.storage import check_free
+from protodask.data.places.whole_files import check_file_free
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
@@ -17,8 +19,7 @@ from protodask.prototypes.rows_to_score import rows_to_predict
 from protodask.robust.cone_program import load_clarabel
 from protodask.robust.config import RobustConfig
 from protodask.robust.measures import evaluate_robust
-from protodask.robust.model import RobustModel
-from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
+from protodask.robust.model import ROBUST_MODEL, RobustModel, load_robust_model, robust_fingerprint, save_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
 from protodask.robust.training import RowsOfColumns, robustly_fitted
 from protodask.robust.uncertain_columns import columns_of_table

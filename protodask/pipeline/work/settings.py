@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from protodask.data.places.storage import is_url, locate
+from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of, ordered_fields, parse_record
 from protodask.pipeline.file.yaml_file import read_mapping
@@ -137,7 +137,7 @@ def run_directory(out: str, run_dir: str | None) -> str:
 def plan_step(step: FitStep, engine: Engine) -> Plan:
     """What a step's fit will cost, by the shape of its data and a measurement of this machine."""
     from protodask.data.format.dataset import Dataset
-    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.model import load_model
     from protodask.prototypes.planning import plan
 
     start = None if step.start is None else load_model(step.start)

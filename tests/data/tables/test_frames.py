@@ -1,6 +1,7 @@
 """Data frames of other libraries: what Arrow's streams hand over."""
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ class Relation:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+class Capsule:
+    """What gives a stream, and says nothing else of itself."""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._given.__arrow_c_stream__(requested_schema)
+
+
 class Lazy(Relation):
     """The same of a query that was not run."""
 
@@ -58,6 +69,9 @@ KINDS: dict[str, Any] = {
     "batch": lambda table: table.combine_chunks().to_batches()[0],
     "reader": lambda table: table.to_reader(max_chunksize=7),
     "relation": Relation,
+    "capsule": lambda table: Capsule(table.to_reader(max_chunksize=7)),
+    "polars": lambda table: pytest.importorskip("polars").from_arrow(table),
+    "duckdb": lambda table: pytest.importorskip("duckdb").from_arrow(table),
 }
 
 
@@ -83,9 +97,50 @@ def test_estimator__of_frames_of_any_library(kind: str) -> None:
     found = PrototypeSetClassifier(random_state=0).fit(KINDS[kind](in_arrow(FRUIT)), KIND)
     assert found.feature_names_in_.tolist() == FRUIT.columns.tolist()
     np.testing.assert_array_equal(found.predict_proba(FRUIT), expected.predict_proba(FRUIT))
-    np.testing.assert_array_equal(
-        found.predict_proba(KINDS[kind](in_arrow(FRUIT[:7]))), expected.predict_proba(FRUIT[:7])
-    )
+
+    def few() -> Any:
+        return KINDS[kind](in_arrow(FRUIT[:7]))
+
+    np.testing.assert_array_equal(found.predict_proba(few()), expected.predict_proba(FRUIT[:7]))
+    assert found.score(few(), KINDS[kind](pa.table({"kind": KIND[:7]}))) == expected.score(FRUIT[:7], KIND[:7])
+    explained, wanted = found.explain(few()), expected.explain(FRUIT[:7])
+    assert isinstance(explained, list)
+    assert isinstance(wanted, list)
+    assert [*map(str, explained)] == [*map(str, wanted)]
+
+
+class Broken:
+    """A stream whose query fails before there is a row."""
+
+    schema = ()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        raise RuntimeError("no such column")
+
+
+def breaking() -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield in_arrow(FRUIT).to_batches()[0]
+        raise RuntimeError("connection lost")
+
+    return pa.RecordBatchReader.from_batches(in_arrow(FRUIT).schema, batches())
+
+
+def test_streams__that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    classifier = PrototypeSetClassifier(n_candidates=20, n_draws=1).fit(FRUIT, KIND)
+    for use in (
+        lambda rows: PrototypeSetClassifier().fit(rows, KIND),
+        classifier.predict,
+        classifier.model_.predict,
+        lambda rows: ingest((rows, KIND), tmp_path / "d.zarr"),
+        lambda rows: ingest(rows, tmp_path / "d.zarr", target="kind"),
+    ):
+        with refused("unreadable", "RecordBatchReader", "connection lost"):
+            use(breaking())
+        with refused("unreadable", "Broken", "no such column"):
+            use(Broken())
+    with refused("wrong-type", "Capsule", "no table"):
+        PrototypeSetClassifier().fit(Capsule(pa.chunked_array([[1, 2]])), [0, 1])
 
 
 @given(
@@ -131,8 +186,10 @@ def test_frames_that_were_not_computed__are_refused(tmp_path: Path) -> None:
     lazy = Lazy(in_arrow(FRUIT))
     with refused("wrong-type", "Lazy", "Collect"):
         ingest(lazy, tmp_path / "d.zarr")
-    with refused("wrong-type", "Lazy", "Collect"):
+    with refused("wrong-type", "Lazy", "Collect", "ingest"):
         PrototypeSetClassifier().fit(lazy, KIND)
+    with refused("wrong-type", "LazyFrame", "Collect"):
+        PrototypeSetClassifier().fit(FRUIT, pytest.importorskip("polars").LazyFrame({"kind": KIND}))
     assert not list(tmp_path.iterdir())
 
 
@@ -161,6 +218,90 @@ def test_arrays__of_xarray_and_of_any_zarr_store_are_the_rows_they_hold(kind: st
     assert written.key == ingest((values, labels), tmp_path / "e.zarr").key
 
 
+LENGTHS = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 3)), columns=["length", "width", "height"])
+LONGER = np.where(LENGTHS["length"] > LENGTHS["width"], "yes", "no")
+SMALL: dict[str, Any] = {"n_candidates": 20, "n_draws": 1}
+
+
+def lengths(lazy: bool, labels: list[Any] | None = None) -> Any:
+    """The table as a matrix of xarray, with its names, or others, as labels."""
+    found = pytest.importorskip("xarray").DataArray(LENGTHS, dims=("row", "kind"))
+    found = found if labels is None else found.assign_coords(kind=labels)
+    return found.chunk(row=100) if lazy else found
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_labels_of_columns__of_xarray_are_names(lazy: bool, tmp_path: Path) -> None:
+    given, names = lengths(lazy), LENGTHS.columns.tolist()
+    fitted = PrototypeSetClassifier(**SMALL).fit(given, LONGER)
+    expected = PrototypeSetClassifier(**SMALL).fit(LENGTHS, LONGER)
+    assert fitted.feature_names_in_.tolist() == names == list(fitted.model_.feature_names)
+    found = fitted.predict_proba(given)
+    assert hasattr(found, "dask") == lazy
+    np.testing.assert_allclose(np.asarray(found), expected.predict_proba(LENGTHS), rtol=1e-5)
+    assert fitted.prune(10, given, LONGER).calibrate(given, LONGER).model_.feature_names == tuple(names)
+    written = ingest((given, LONGER), tmp_path / "a.zarr")
+    assert written.feature_names == tuple(names)
+    assert written.key == ingest((LENGTHS, LONGER), tmp_path / "b.zarr").key
+    itself = ingest(given.round(), tmp_path / "c.zarr", target="height", drop=["width"])
+    assert itself.feature_names == ("length",)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_labels_of_columns__in_another_order(lazy: bool, tmp_path: Path) -> None:
+    """Models and datasets go by the names, as with tables; scikit-learn wants one order."""
+    given = lengths(lazy)
+    other = given.sel(kind=["height", "length", "width"])
+    fitted = PrototypeSetClassifier(**SMALL).fit(given, LONGER)
+    for use in (fitted.predict, fitted.familiarity, lambda rows: fitted.calibrate(rows, LONGER)):
+        with pytest.raises(ValueError, match="same order"):
+            use(other)
+    model = fitted.model_
+    expected = model.predict_proba(LENGTHS)
+    np.testing.assert_array_equal(model.predict_proba(other), expected)
+    np.testing.assert_array_equal(model.predict_table(other)["probability"], expected)
+    ingest((given, LONGER), tmp_path / "a.zarr")
+    ingest((LENGTHS, LONGER), tmp_path / "b.zarr")
+    found = ingest((other, LONGER), tmp_path / "a.zarr", append=True)
+    assert found.key == ingest((LENGTHS, LONGER), tmp_path / "b.zarr", append=True).key
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_labels_of_columns__that_are_not_those_of_the_model(lazy: bool, tmp_path: Path) -> None:
+    fitted = PrototypeSetClassifier(**SMALL).fit(lengths(lazy), LONGER)
+    other = lengths(lazy, ["length", "width", "depth"])
+    with pytest.raises(ValueError, match=r"(?s)depth"):
+        fitted.predict(other)
+    ingest((LENGTHS, LONGER), tmp_path / "b.zarr")
+    uses: tuple[Callable[[Any], Any], ...] = (
+        fitted.model_.predict,
+        fitted.model_.predict_table,
+        lambda rows: ingest((rows, LONGER), tmp_path / "b.zarr", append=True),
+    )
+    for use in uses:
+        with refused("columns-differ", "lacks 'height' and has 'depth'"):
+            use(other)
+    twice = lengths(lazy, ["length", "width", "width"])
+    for by_all in (fitted.predict, lambda rows: PrototypeSetClassifier().fit(rows, LONGER), *uses):
+        with refused("named-twice", "one label"):
+            by_all(twice)
+    for rows in (lengths(lazy, ["length", "width", "target"]), lengths(lazy).data):
+        with refused("named-twice", "target", "something else"):
+            ingest((rows, LONGER), tmp_path / "a.zarr", feature_names=["length", "width", "target"])
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_labels_of_columns__that_are_no_text_are_no_names(lazy: bool, tmp_path: Path) -> None:
+    """As scikit-learn takes those of pandas: wave lengths, say."""
+    given = lengths(lazy, [400.0, 500.0, 600.0])
+    fitted = PrototypeSetClassifier(**SMALL).fit(given, LONGER)
+    assert fitted.model_.feature_names == ("x0", "x1", "x2")
+    assert not hasattr(fitted, "feature_names_in_")
+    np.testing.assert_array_equal(fitted.model_.predict_proba(given), fitted.model_.predict_proba(LENGTHS.to_numpy()))
+    assert ingest((given, LONGER), tmp_path / "a.zarr").feature_names == ("x0", "x1", "x2")
+    assert ingest((given, LONGER), tmp_path / "b.zarr", feature_names=["a", "b", "c"]).feature_names == ("a", "b", "c")
+
+
 FORMS_OF_LABELS: dict[str, Any] = {
     "list": list,
     "series": pd.Series,
@@ -168,6 +309,7 @@ FORMS_OF_LABELS: dict[str, Any] = {
     "chunks": lambda labels: pa.chunked_array([labels[:20], labels[20:]]),
     "table": lambda labels: pa.table({"kind": labels}),
     "relation": lambda labels: Relation(pa.table({"kind": labels})),
+    "capsule": lambda labels: Capsule(pa.table({"kind": labels})),
     "polars": lambda labels: pytest.importorskip("polars").Series(labels),
     "polars frame": lambda labels: pytest.importorskip("polars").DataFrame({"kind": labels}),
     "xarray": lambda labels: pytest.importorskip("xarray").DataArray(labels),

@@ -11,7 +11,8 @@ from protodask.evaluation.stream_changes import FeatureChange
 from protodask.explain.report import Content, Rows, make_content
 from protodask.explain.report.drift import Drift, alarm
 from protodask.explain.report.page import render_section
-from protodask.prototypes.model import PrototypeSet, familiarity
+from protodask.prototypes.fitted import familiarity
+from protodask.prototypes.model import PrototypeSet
 
 MakeModel = Callable[..., PrototypeSet]
 Floats = NDArray[np.float64]

@@ -21,7 +21,8 @@ from protodask.explain.report.figures import Figures
 from protodask.explain.report.inside import prototype_data, strongest_prototypes
 from protodask.explain.report.page import render_section
 from protodask.explain.visible import visible
-from protodask.prototypes.model import PrototypeSet, familiarity
+from protodask.prototypes.fitted import familiarity
+from protodask.prototypes.model import PrototypeSet
 from protodask.selection.results import SearchResult, Trial
 
 MakeModel = Callable[..., PrototypeSet]

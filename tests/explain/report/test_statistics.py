@@ -10,7 +10,8 @@ from support.errors import refused
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.evaluation.stream import Bins, Watch
 from protodask.explain.report.statistics import RowStatistics, assess, row_statistics
-from protodask.prototypes.model import PrototypeSet, probabilities
+from protodask.prototypes.fitted import probabilities
+from protodask.prototypes.model import PrototypeSet
 
 MakeModel = Callable[..., PrototypeSet]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protodask.explain.contributions import explain_rows
-from protodask.explain.text import MOST_LINES, WIDTH
+from protodask.explain.explanation import MOST_LINES, WIDTH
 from protodask.prototypes.model import PrototypeSet
 
 MakeModel = Callable[..., PrototypeSet]

@@ -1,12 +1,17 @@
-"""What an explanation says, line by line: for `print`, and for the command line to lay out."""
+"""The explanation of a row, and what it says, line by line: for `print`, and for the command line to lay out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from protodask.explain.contributions import Explanation, FeatureMatch
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.format.schema import Label
+
+Floats = NDArray[np.float64]
 
 Lines = list[tuple[str, ...]]
 """A header, and the cells of each line below it."""
@@ -19,6 +24,71 @@ MOST_LINES = 20
 
 WIDTH = 120
 """Letters in a line, beyond which fewer prototypes stand side by side."""
+
+
+class FeatureMatch(NamedTuple):
+    """How a row compares with a prototype in one feature that the prototype's batch looks at, in raw units; where that
+    is a difference of two, `value` and `prototype_value` are it, in units of the first.
+
+    A tuple, because an explanation may have thousands of them: frozen dataclasses take four times as long to make.
+    """
+
+    name: str
+    value: float
+    prototype_value: float
+    weight: float
+    """Feature weight `v_d`, by standardised units."""
+    similarity: float
+    """`exp(-1/2 (v_d (z_d(x) - z_d(s)))^2)`, `z_d` standardised, normal score or level; the product over the
+    features is the prototype's similarity."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one prototype contributes."""
+
+    batch: int
+    """Number of its batch, from 1."""
+    position: int
+    """Its position within the batch, from 0."""
+    row: int
+    """Its row number in the training data."""
+    label: Label
+    weight: float
+    similarity: float
+    impact: float
+    """`weight * similarity`."""
+    share: float
+    """`impact / Q`: its part of the probability of its class."""
+    dominant: bool
+    """Whether it is in the dominant set: see `Explanation.dominant_size`."""
+    features: tuple[FeatureMatch, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The probability of one row, taken apart: `probability = marginal + shares of the contributions + others`."""
+
+    classes: tuple[Label, ...]
+    probability: Floats
+    predicted: Label
+    """The most probable class, the first of several."""
+    familiarity: float
+    """Sum of all impacts: 0 far from every prototype."""
+    marginal_share: float
+    """`1 / Q`: the part of the probabilities that is the class shares of the training data."""
+    marginal: Floats
+    """`p0 / Q` (K,)."""
+    contributions: tuple[Contribution, ...]
+    """The strongest, by impact; of equal ones the earlier batch and position first. What has no impact is left out."""
+    others: Floats
+    """Share of the prototypes that are not listed, by class (K,)."""
+    dominant_size: int
+    """Size of the smallest set of strongest contributions that fixes the predicted class: it would be the same
+    whatever classes all other prototypes had. 0 if the class shares alone fix it. Not all of it need be listed."""
+
+    def __str__(self) -> str:
+        return as_text(self)
 
 
 def said_of_prediction(explanation: Explanation) -> str:
