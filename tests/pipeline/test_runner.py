@@ -198,6 +198,22 @@ def test_run__does_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     assert work.done == ["d"]
 
 
+def test_run__how_long_a_fresh_step_took_its_own_record_says(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    done = work.run(pipeline)
+    (record,) = (tmp_path / "state").glob("run-*.json")
+    record.unlink()
+    again = work.run(pipeline)
+    assert again.status == "fresh"
+    took = [outcome.seconds for outcome in done.steps]
+    assert None not in took
+    assert [outcome.seconds for outcome in again.steps] == took
+    last = State(str(tmp_path / "state"), pipeline.path).last_run()
+    assert last is not None
+    assert [outcome.seconds for outcome in last.known.steps] == took
+
+
 def test_run__steps_may_move_and_places_may_change(tmp_path: Path) -> None:
     work, pipeline = Copies(tmp_path), _chain(tmp_path)
     (tmp_path / "a").write_text("1")

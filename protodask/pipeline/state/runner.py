@@ -185,9 +185,9 @@ class _Run:
         found = look(plan, self.state)
         if not found.fresh or self.part.forced:
             return self._do(plan, step, found)
-        result = None if found.record is None else found.record.result
+        result, seconds = (None, None) if found.record is None else (found.record.result, found.record.seconds)
         self.listen(StepFresh(step, result, found.waiting))
-        self.outcomes.append(StepOutcome(step, "fresh", result, waiting=found.waiting))
+        self.outcomes.append(StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
         self._note_absent(plan)
         if found.record is not None and found.record.refused:
             self.listen(GateRefused(step, found.record.refused, plan.step.stops_at_no(), repeated=True))

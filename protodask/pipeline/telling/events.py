@@ -114,6 +114,7 @@ class StepOutcome:
     result: Mapping[str, Any] | None = None
     """What it left behind, now or when it was done last, as plain values."""
     seconds: float | None = None
+    """How long it took, now or, of one that is fresh, when it was done last."""
     made: Result | None = None
     """What it left behind now."""
     waiting: int | None = None
