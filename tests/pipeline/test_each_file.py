@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from protodask.data import Column
 from protodask.data.places.bounded import open_to_append
 from protodask.data.places.local_files import lock_place
 from protodask.data.tables import small_files, source_files, source_tables
-from protodask.data.tables.source_files import bytes_digest
+from protodask.data.tables.source_files import SourceFile, bytes_digest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
 from protodask.pipeline.each_file import ledger as scored_ledger
@@ -483,6 +484,34 @@ def test_score_each_file__what_changed_lately_waits(engine: Engine, folder: Path
     assert ([entry.file for entry in result.scored], result.waiting) == (["old.csv"], ("new.csv",))
     assert news_of_predict(step_of(folder, settle=3600)) == StepNews(None, waiting=1)
     assert news_of_predict(step_of(folder)) == StepNews("1 new file")
+
+
+def test_score_each_file__what_was_only_touched_does_not_wait(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    put(folder, "scored.csv", content_of(0))
+    put(folder, "twin.csv", content_of(0))
+    put(folder, "grown.csv", content_of(1))
+    assert len(run(folder, engine).scored) == 2
+    put(folder, "grown.csv", content_of(1) + "more,1,2\n")
+    read: list[str] = []
+    digest_of = source_files.digest_of
+
+    def noted(file: SourceFile) -> str | None:
+        read.append(file.name)
+        return digest_of(file)
+
+    monkeypatch.setattr(source_files, "digest_of", noted)
+    for path in (folder / "in").iterdir():
+        os.utime(path, (now - 60, now - 60))
+    for settle in (3600, 3600, 0):
+        wait = settle > 0
+        assert news_of_predict(step_of(folder, settle=settle)) == StepNews(None if wait else "1 new file", int(wait))
+    assert sorted(read) == ["grown.csv", "scored.csv", "twin.csv"]  # each once, and what has grown when it has settled
+    put(folder, "scored.csv", content_of(2))
+    result = run(folder, engine, settle=3600)
+    assert (result.scored, sorted(result.waiting)) == ((), ["grown.csv", "scored.csv"])
 
 
 @pytest.mark.parametrize("large", [False, True])

@@ -89,10 +89,13 @@ class Ledger:
     """Of the files that were scored."""
     repeated: set[tuple[str, str]] = field(default_factory=set)
     """Names and digests of the others."""
+    latest: dict[str, str] = field(default_factory=dict)
+    """By name, the digest that a file had when it was noted last."""
     end: int = 0
     """Bytes of its whole lines."""
 
     def add(self, entry: Entry) -> None:
+        self.latest[entry.file] = entry.digest
         match entry:
             case Scored():
                 self.scored[entry.digest] = entry
