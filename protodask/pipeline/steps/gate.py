@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protodask.errors import InputError, some
+from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import KnownRows
 from protodask.pipeline.telling.events import Listener, nobody
@@ -260,8 +260,9 @@ class GateStep(KnownRows, Step):
         """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""
         from protodask.data import Dataset
         from protodask.data.places.references import has_alias
-        from protodask.evaluation.challenging import Rival, check_comparable, codes_of, compare_models, numbered
+        from protodask.evaluation.challenging import Rival, check_comparable, compare_models
         from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.rows_to_score import codes_of, numbered
 
         challenger = load_model(model)
         if not has_alias(champion):
@@ -275,17 +276,17 @@ class GateStep(KnownRows, Step):
                 f"The table {mask(data)} has no column {challenger.target_name!r} with the true classes.",
                 "Name that column with --target, or compare on rows of known classes.",
             )
-        if unknown := [label for label in classes if (type(label), label) not in known]:
-            raise InputError(
-                "columns-differ",
-                f"The data {mask(data)} have classes that neither model knows: {some(list(map(repr, unknown)))}.",
-                "Compare on rows of classes that one of them was trained on.",
-            )
+        codes = codes_of(
+            classes,
+            known,
+            f"The data {mask(data)} have classes that neither model knows",
+            "Compare on rows of classes that one of them was trained on.",
+        )
         return compare_models(
             Rival(before, codes_of(before.classes, known)),
             Rival(challenger, codes_of(challenger.classes, known)),
             source,
-            codes_of(classes, known),
+            codes,
             engine,
             grouped=isinstance(source, Dataset) and source.has_group,
             loss=self.metric,
