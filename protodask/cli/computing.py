@@ -83,21 +83,16 @@ def check_connection(address: str, connection: Connection) -> None:
         check_address(address, connection.tls, connection.insecure)
 
 
-@contextmanager
-def _open(computing: Computing) -> Iterator[Engine]:
+def _engine(computing: Computing) -> AbstractContextManager[Engine]:
     from protodask.engine import cluster_engine, thread_engine
 
-    opened: AbstractContextManager[Engine]
     if computing.scheduler is not None:
-        opened = cluster_engine(computing.scheduler, computing.connection.tls, computing.connection.insecure)
-    elif computing.workers is not None:
+        return cluster_engine(computing.scheduler, computing.connection.tls, computing.connection.insecure)
+    if computing.workers is not None:
         from protodask.engine.local import local_engine
 
-        opened = local_engine(computing.workers, computing.memory_limit)
-    else:
-        opened = thread_engine(computing.threads, computing.memory_limit)
-    with opened as engine:
-        yield engine
+        return local_engine(computing.workers, computing.memory_limit)
+    return thread_engine(computing.threads, computing.memory_limit)
 
 
 @contextmanager
@@ -114,7 +109,7 @@ def computing_engine(
         computing.check()
     if computing.quiet:
         show, warn = _unsaid, warn or _warn
-    with reporting(show, warn) as reporter, _open(computing) as engine:
+    with reporting(show, warn) as reporter, _engine(computing) as engine:
         yield engine.with_progress(reporter.hear), reporter
 
 

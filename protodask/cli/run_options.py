@@ -15,11 +15,11 @@ from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.showing.console import complain, plain
 from protodask.errors import ProtodaskError
 from protodask.pipeline.steps.base import Option
+from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener, RunStarted, Said
 
 if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
     from protodask.pipeline.state.records import State
-    from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener
     from protodask.pipeline.telling.log import WriteLine
     from protodask.pipeline.telling.notify import Notify
 
@@ -120,7 +120,6 @@ class Told:
     def hear(self, event: RunEvent) -> None:
         """Pass an event on. Who fails to hear it is complained of: a run is worth more than what is told of it."""
         from protodask.cli.showing.run import describe_event
-        from protodask.pipeline.telling.events import RunEnded, RunStarted, Said
 
         match event:
             case RunStarted():
@@ -141,14 +140,10 @@ class Told:
 
     def line(self, text: str) -> None:
         """A line on how far things are."""
-        from protodask.pipeline.telling.events import Said
-
         self.hear(Said(text))
 
     def warn(self, text: str) -> None:
         """A warning: to all that get lines."""
-        from protodask.pipeline.telling.events import Said
-
         self.hear(Said(text, "warning"))
 
     def _show(self, text: str) -> None:
@@ -159,8 +154,6 @@ class Told:
 
     def complain(self, seen: str, remedy: str, code: str) -> None:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""
-        from protodask.pipeline.telling.events import Said
-
         if self.ended is None:
             self.hear(self._ended_early(f"{seen} {remedy}", code))
         elif self.ended.status != "failed":  # what came of the run could not be shown
@@ -170,8 +163,6 @@ class Told:
 
     def _ended_early(self, message: str, code: str) -> RunEnded:
         """The end of a run that did not come to its steps. It is noted, but for the first run, which leaves nothing."""
-        from protodask.pipeline.telling.events import RunEnded
-
         end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", message, code)
         if self._state is None or not os.path.isdir(self._state.folder):
             return end

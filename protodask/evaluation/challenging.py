@@ -27,7 +27,6 @@ from protodask.prototypes.rows_to_score import Codes, difference, in_another_ord
 from protodask.prototypes.scoring import predict_features
 
 
-
 @dataclass(frozen=True)
 class Rival:
     """A model, and the code that each of its classes has among all that either model or the rows have (K,)."""

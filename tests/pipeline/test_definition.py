@@ -413,6 +413,20 @@ def test_read__says_where_and_what_there_is(text: str, code: Code, facts: list[s
 
 
 @pytest.mark.parametrize(
+    "step",
+    [
+        "evaluate: {data: d, model: m, batches: -1}",
+        "prune: {data: d, model: m, out: o, prototypes: 0}",
+        "publish: {model: m, registry: r, retain: 0}",
+    ],
+)
+def test_read__refuses_what_is_less_than_the_least(step: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(f"steps:\n  - {step}\n")
+    with refused("bad-setting", "line 2", step.rpartition(", ")[2].rstrip("}").replace(": ", " is "), "or more"):
+        read_pipeline(str(tmp_path / "p.yaml"))
+
+
+@pytest.mark.parametrize(
     ("first", "second"),
     [
         ("ingest: {sources: [inbox], out: a.zarr}", "predict: {model: m, data: a.zarr, out: inbox/scores.parquet}"),

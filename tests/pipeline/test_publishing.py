@@ -42,8 +42,6 @@ def test_publish__is_a_step_of_its_settings(models: Callable[[int], str], tmp_pa
         ({"alias": "1"}, "'1'"),
         ({"alias": ""}, "''"),
         ({"files": {"a b": "x"}}, "'a b'"),
-        ({"retain": 0}, 0),
-        ({"retain": -1}, -1),
     ],
 )
 def test_publish__refuses_settings_before_anything_is_read(wrong: dict[str, object], fact: object) -> None:

@@ -8,6 +8,7 @@ from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.showing.console import Answer
+from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Model
 from protodask.pipeline.telling.wording import count, shorten
@@ -32,7 +33,6 @@ def export(
     In an Excel file all text stays text. In a CSV file it is written as it is: what begins with = + - or @ may be taken
     for a formula by a spreadsheet.
     """
-    from protodask.errors import InputError
     from protodask.explain.exports import check_export, suffix_of
     from protodask.explain.requests import export_model
 
@@ -58,7 +58,6 @@ def export(
 def _export_graph(
     model: str, out: str, of_tables: bool, batches: int | None, calibrated: bool, overwrite: bool
 ) -> Answer:
-    from protodask.errors import InputError
     from protodask.prototypes.persistence import load_model
 
     if of_tables:

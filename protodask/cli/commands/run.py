@@ -29,19 +29,12 @@ if TYPE_CHECKING:
     from protodask.prototypes.planning import Plan
 
 
-def _show_schema(asked: bool) -> None:
-    if asked:
-        from protodask.pipeline.file.schema import schema_text
-
-        typer.echo(schema_text(), nl=False)
-        raise typer.Exit
-
-
-def _show_reference(asked: bool) -> None:
+def _show_text(option: typer.CallbackParam, asked: bool) -> None:
     if asked:
         from protodask.pipeline.file.reference import reference
+        from protodask.pipeline.file.schema import schema_text
 
-        typer.echo(reference(), nl=False)
+        typer.echo(schema_text() if option.name == "schema" else reference(), nl=False)
         raise typer.Exit
 
 
@@ -75,7 +68,7 @@ def run(
             metavar="",
             help="Print the JSON Schema of pipeline files.",
             is_eager=True,
-            callback=_show_schema,
+            callback=_show_text,
         ),
     ] = False,
     reference: Annotated[
@@ -85,7 +78,7 @@ def run(
             metavar="",
             help="Print what all steps and their settings are.",
             is_eager=True,
-            callback=_show_reference,
+            callback=_show_text,
         ),
     ] = False,
     telling: Telling = TELL_NOBODY,

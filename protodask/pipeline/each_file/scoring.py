@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from protodask.data.arrays.array_store import store_key
@@ -258,7 +259,7 @@ class _Run:
         new = self._new_files()
         first = next(new, None)
         if first is not None:
-            self._score(_chained(first, new))
+            self._score(chain((first,), new))
         self._note_repeated()
         return FilesScored(
             path=self.where,
@@ -324,7 +325,7 @@ class _Run:
             if isinstance(found, bytes):
                 schema = found
                 _create(self.where, schema)
-                new = _chained(first, new)
+                new = chain((first,), new)
             else:
                 self._take([found])
         scoring = replace(scoring, schema=schema)
@@ -398,11 +399,6 @@ def _unusable(name: str, error: ProtodaskError) -> Failed:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _chained(first: NewFile, rest: Iterator[NewFile]) -> Iterator[NewFile]:
-    yield first
-    yield from rest
 
 
 def _batches(files: Iterator[NewFile]) -> Iterator[tuple[NewFile, ...]]:

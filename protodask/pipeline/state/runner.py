@@ -233,7 +233,7 @@ class _Run:
                 ),
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
-            self.state.nothing_came(plan.record)
+            self.state.not_begun(plan.record)
             self.listen(StepFresh(step, waiting=found.waiting))
             self._wait(plan, step, found.waiting)
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -125,10 +126,27 @@ class Limit:
     most: float | None = None
 
 
-def _limits(texts: Sequence[str]) -> dict[str, Limit]:
-    from protodask.pipeline.work.limits import parse_limits
-
-    return parse_limits(texts)
+def parse_limits(texts: Sequence[str]) -> dict[str, Limit]:
+    """Limits from texts such as "accuracy>=0.8"; two of one figure, one of each kind, are taken together."""
+    found: dict[str, Limit] = {}
+    for text in texts:
+        at, sign = max((text.rfind(sign), sign) for sign in ("<=", ">="))
+        name, given = text[:at].strip(), text[at + 2 :].strip()
+        try:
+            value = float(given)
+        except ValueError:
+            value = math.nan
+        if at < 1 or not name or not math.isfinite(value):
+            raise InputError(
+                "bad-setting", f"{text!r} is no limit.", "Write it like drift.largest<=0.25 or accuracy>=0.8."
+            )
+        before = found.get(name, Limit())
+        if (before.least if sign == ">=" else before.most) is not None:
+            raise InputError(
+                "named-twice", f"The figure {name!r} has two limits of one kind.", "Give the narrower one."
+            )
+        found[name] = Limit(value, before.most) if sign == ">=" else Limit(before.least, value)
+    return found
 
 
 def _of_models(help: str, metavar: str | None = None) -> Option:
@@ -157,7 +175,7 @@ class GateStep(KnownRows, Step):
             panel=FIGURES,
             flag="--limit",
             in_files="What figures of it must keep to, by their names: `drift.largest: {most: 0.25}`.",
-            read=_limits,
+            read=parse_limits,
         ),
     ] = field(default_factory=dict)
     model: Annotated[Read | None, _of_models("The challenger.", "MODEL")] = None
@@ -227,7 +245,6 @@ class GateStep(KnownRows, Step):
         from protodask.pipeline.telling.json_file import written
         from protodask.pipeline.work.limits import judge_figures, read_results
 
-        self.check()
         if self.out is not None:
             check_file_free(self.out, self.overwrite)
         figures: tuple[GateFigure, ...] = ()

@@ -16,7 +16,7 @@ from protodask.pipeline.steps.base import (
     StepNews,
     Written,
 )
-from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model, check_batches
+from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.telling.wording import shorten
@@ -88,7 +88,6 @@ class PredictStep(GivenRows, Step):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        check_batches(self.batches)
         if self.keep:
             from protodask.prototypes.prediction import check_kept
 

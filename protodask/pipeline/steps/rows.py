@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Read
 
 if TYPE_CHECKING:
@@ -88,9 +87,3 @@ class KnownRows(GivenRows):
             weight=self.weight,
             inclusion=self.inclusion,
         )
-
-
-def check_batches(batches: int | None) -> None:
-    """Refuse a number of batches that no model has."""
-    if batches is not None and batches < 0:
-        raise InputError("bad-setting", f"batches is {batches}.", "Give a number of batches of the model, from 0.")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from protodask.pipeline.steps.base import Option, Read, Step
-from protodask.places import mask
 
 TRAINING = "Settings of the training"
 RUN = "The run"
@@ -141,6 +140,3 @@ class Training(Step):
     data: str
     out: str
     run_dir: str | None
-
-    def subject(self) -> str:
-        return f"{mask(self.data)} into {mask(self.out)}"
