@@ -16,7 +16,7 @@ from protodask.cli.showing.console import plain
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.steps import Step
+    from protodask.pipeline.steps.base import Step
     from protodask.pipeline.telling.result import Result
 
 

@@ -23,8 +23,7 @@ from protodask.cli.progress.tallies import RobustTally
 from protodask.data import Dataset
 from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code
-from protodask.pipeline.steps import Formulation, RobustFitStep
-from protodask.pipeline.steps.robust import KNOWS
+from protodask.pipeline.steps.robust import KNOWS, Formulation, RobustFitStep
 from protodask.pipeline.telling.events import RobustStarted
 from protodask.pipeline.work import robust as robust_module
 from protodask.robust import (

@@ -8,8 +8,8 @@ from support.pipelines import results_of
 from protodask.data import sample_data
 from protodask.engine import thread_engine
 from protodask.pipeline.file.definition import read_pipeline
-from protodask.pipeline.steps import CalibrateStep, describe_step
-from protodask.pipeline.steps.calibrate import ModelCalibrated
+from protodask.pipeline.steps.base import describe_step
+from protodask.pipeline.steps.calibrate import CalibrateStep, ModelCalibrated
 from protodask.pipeline.steps.evaluate import ModelEvaluated
 from protodask.pipeline.steps.predict import PredictionsWritten
 from protodask.prototypes import load_model

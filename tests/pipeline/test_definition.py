@@ -13,7 +13,10 @@ from support.errors import refused
 from protodask.errors import Code, FormatError, ProtodaskError, StorageError
 from protodask.pipeline.file.definition import parse_settings, read_pipeline
 from protodask.pipeline.file.values import as_written, convert
-from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, SampleDataStep
+from protodask.pipeline.steps.evaluate import EvaluateStep
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.ingest import IngestStep
+from protodask.pipeline.steps.sample_data import SampleDataStep
 
 SAMPLE = "steps:\n  - sample-data: {kind: checker, rows: 5, out: a}\n"
 

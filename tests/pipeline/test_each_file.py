@@ -37,8 +37,8 @@ from protodask.pipeline.each_file.ledger import LEDGER, part_name, read_ledger
 from protodask.pipeline.each_file.news import news_of_predict
 from protodask.pipeline.each_file.scoring import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.inspecting.describe import describe_place
-from protodask.pipeline.steps import PredictStep
 from protodask.pipeline.steps.base import StepNews
+from protodask.pipeline.steps.predict import PredictStep
 from protodask.pipeline.telling.result import FilesFailedError
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.scoring import predict_features

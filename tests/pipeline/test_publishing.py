@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from protodask import FitConfig, fit, sample_data
 from protodask.cli import app
 from protodask.pipeline.state.identities import identity
-from protodask.pipeline.steps import PublishStep, describe_step
+from protodask.pipeline.steps.base import describe_step
+from protodask.pipeline.steps.publish import PublishStep
 from protodask.registry import Registry
 
 

@@ -26,21 +26,14 @@ from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.state.records import Begun, State, StepRecord
 from protodask.pipeline.state.runner import Part, run_pipeline, step_number
 from protodask.pipeline.state.staleness import look, planned
-from protodask.pipeline.steps import (
-    EvaluateStep,
-    FitStep,
-    GateStep,
-    IngestStep,
-    PolicyStep,
-    PredictStep,
-    SampleDataStep,
-    Step,
-)
-from protodask.pipeline.steps.evaluate import ModelEvaluated
-from protodask.pipeline.steps.fit import ModelFitted
-from protodask.pipeline.steps.gate import GateAnswered
-from protodask.pipeline.steps.ingest import DatasetWritten
-from protodask.pipeline.steps.predict import PredictionsWritten
+from protodask.pipeline.steps.base import Step
+from protodask.pipeline.steps.evaluate import EvaluateStep, ModelEvaluated
+from protodask.pipeline.steps.fit import FitStep, ModelFitted
+from protodask.pipeline.steps.gate import GateAnswered, GateStep
+from protodask.pipeline.steps.ingest import DatasetWritten, IngestStep
+from protodask.pipeline.steps.policy import PolicyStep
+from protodask.pipeline.steps.predict import PredictionsWritten, PredictStep
+from protodask.pipeline.steps.sample_data import SampleDataStep
 from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.pipeline.file.definition import Pipeline
     from protodask.pipeline.state.runner import Part
-    from protodask.pipeline.steps import FitStep, Step
+    from protodask.pipeline.steps.base import Step
+    from protodask.pipeline.steps.fit import FitStep
     from protodask.pipeline.telling.result import Result
     from protodask.prototypes.planning import Plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from protodask.pipeline.steps import CONFIG_NAMES
+from protodask.pipeline.steps.training import CONFIG_NAMES
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import progress_pairs, recorded_pairs, run_pairs, shorten, value_text
 

@@ -13,7 +13,8 @@ from protodask.errors import Code, InputError, ProtodaskError
 from protodask.pipeline.file.places import inputs, outputs, settings_of_places, takes_in
 from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
-from protodask.pipeline.steps import STEPS, Place, Step
+from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps.base import Place, Step
 from protodask.pipeline.telling.notify import Notify, check_notify
 from protodask.places import mask
 

@@ -12,7 +12,8 @@ from protodask.data.places.locations import is_url, locate
 from protodask.data.places.references import split_reference
 from protodask.data.tables.source_files import check_present
 from protodask.pipeline.file.places import settings_of_places
-from protodask.pipeline.steps import Place, Step, Training
+from protodask.pipeline.steps.base import Place, Step
+from protodask.pipeline.steps.training import Training
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""

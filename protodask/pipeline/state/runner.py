@@ -20,7 +20,8 @@ from protodask.pipeline.file.values import suggestion
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of
-from protodask.pipeline.steps import Step, Training, describe_step
+from protodask.pipeline.steps.base import Step, describe_step
+from protodask.pipeline.steps.training import Training
 from protodask.pipeline.telling.events import (
     GateRefused,
     Known,

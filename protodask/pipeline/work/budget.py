@@ -24,8 +24,7 @@ from protodask.data.places.storage import check_outside, locate
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.inspecting.budget import shown_sizes
-from protodask.pipeline.steps import BudgetStep
-from protodask.pipeline.steps.budget import BudgetBuilt
+from protodask.pipeline.steps.budget import BudgetBuilt, BudgetStep
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, Listener
 from protodask.pipeline.work.budget_costs import read_costs
 from protodask.pipeline.work.published import check_beside, is_published, write_beside

@@ -19,7 +19,7 @@ from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json
 from protodask.data.places.references import follow
 from protodask.data.places.storage import is_url, locate
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, some
-from protodask.pipeline.steps import Limit
+from protodask.pipeline.steps.gate import Limit
 from protodask.places import mask
 
 NAMES = ("name", "label")

@@ -6,8 +6,14 @@ from protodask.data import Dataset
 from protodask.data.places.storage import check_file_free, check_free, locate
 from protodask.engine import Engine
 from protodask.errors import InputError
-from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
-from protodask.pipeline.steps.robust import RobustEvaluated, RobustFitted, RobustPredicted
+from protodask.pipeline.steps.robust import (
+    RobustEvaluated,
+    RobustEvaluateStep,
+    RobustFitStep,
+    RobustFitted,
+    RobustPredicted,
+    RobustPredictStep,
+)
 from protodask.pipeline.telling.events import Listener, RobustStarted
 from protodask.pipeline.telling.json_file import written
 from protodask.pipeline.work.published import published_model

@@ -10,7 +10,9 @@ from protodask.data.places.storage import is_url, locate
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of, ordered_fields, parse_record
 from protodask.pipeline.file.yaml_file import read_mapping
-from protodask.pipeline.steps import CONFIG_NAMES, FitSettings, FitStep, TuneStep
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.training import CONFIG_NAMES, FitSettings
+from protodask.pipeline.steps.tune import TuneStep
 from protodask.places import mask
 from protodask.prototypes.config import FitConfig
 
