@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,10 +37,7 @@ def parse_bytes(text: str) -> int:
 
 COMPUTING = "Where to compute"
 
-
-def _where(help: str, metavar: str | None = None, *, least: int | None = None, of_environment: bool = False) -> Option:
-    return Option(help, metavar, panel=COMPUTING, least=least, of_environment=of_environment)
-
+_where = partial(Option, panel=COMPUTING)
 
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.")]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 
 UNATTENDED = "For runs that nobody watches"
 
-
-def _who(help: str, metavar: str | None = None) -> Option:
-    return Option(help, metavar, panel=UNATTENDED, of_environment=True)
+_who = partial(Option, panel=UNATTENDED, of_environment=True)
 
 
 @dataclass(frozen=True)

@@ -175,14 +175,20 @@ def test_score__a_file_that_needs_more_memory_than_there_is_holds_up_no_other(
     if size == "large":
         monkeypatch.setattr(module, "is_small", lambda path, size: False)
         monkeypatch.setattr(file_parts, "is_small", lambda path, size: False)
-    read = file_parts._content if size == "small" else file_parts._rows
+    read, rows = file_parts._content, PredictStep.rows
 
-    def read_but_one(new: Any, *more: Any) -> Any:
-        if new.file.name == "a.csv":
+    def read_but_one(new: Any) -> Any:
+        if size == "small" and new.file.name == "a.csv":
             raise MemoryError
-        return read(new, *more)
+        return read(new)
 
-    monkeypatch.setattr(file_parts, read.__name__, read_but_one)
+    def rows_but_of_one(step: PredictStep, model: Any, engine: Engine, *places: str) -> Any:
+        if places[0].endswith("a.csv"):
+            raise MemoryError
+        return rows(step, model, engine, *places)
+
+    monkeypatch.setattr(file_parts, "_content", read_but_one)
+    monkeypatch.setattr(PredictStep, "rows", rows_but_of_one)
     put(folder, "a.csv", content_of(1))
     there = {}
     for seed, name in ((2, "b.csv"), (3, "c.csv")):

@@ -151,7 +151,7 @@ def _part(definition: Pipeline, first: str | None, last: str | None, only: str |
 
 def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_json: bool) -> Answer:
     from protodask.cli.showing.run import told_run
-    from protodask.pipeline.state.runner import run_pipeline
+    from protodask.pipeline.state.runner import check_pipeline, run_pipeline
 
     try:
         with ExitStack() as stack:
@@ -167,19 +167,12 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
                 engine, reporter = opened()
                 return step.perform(engine, reporter.hear)
 
-            outcome = run_pipeline(definition, perform, listen=told.hear, part=part, check=_check)
+            outcome = run_pipeline(definition, perform, listen=told.hear, part=part, check=wrong_use()(check_pipeline))
     except BaseException:
         if told.ended is not None and as_json:  # people are told what went wrong, programs what became of each step
             show_json(told.ended.describe())
         raise
     return Answer(outcome.describe, told_run(outcome), ANSWER_IS_NO if outcome.status == "refused" else 0)
-
-
-def _check(definition: Pipeline) -> None:
-    from protodask.pipeline.state.runner import check_pipeline
-
-    with wrong_use():
-        check_pipeline(definition)
 
 
 def _draw(definition: Pipeline, place: str) -> Answer:

@@ -31,10 +31,15 @@ def check_there(step: Step) -> None:
         for place in (found,) if isinstance(found, str) else found or ():
             if split_reference(place) is None and not glob.has_magic(place):
                 check_present(place)
-    if step.may_be_there() or _goes_on(step):
+    if step.may_be_there():
         return
     if isinstance(step, Training):
-        sweep(_record(step))  # what was killed while it removed the record of a training that was done
+        from protodask.pipeline.work.settings import run_directory
+
+        record = locate(run_directory(step.out, step.run_dir))
+        if os.path.exists(record):
+            return
+        sweep(record)  # what was killed while it removed the record of a training that was done
     for setting in settings_of_places(type(step), Place.WRITTEN):
         place = getattr(step, setting)
         if place is None or is_url(locate(place)):
@@ -43,15 +48,3 @@ def check_there(step: Step) -> None:
             check_file_free(place, False)
         else:
             check_free(locate(place), False)
-
-
-def _goes_on(step: Step) -> bool:
-    """Whether there is a record from which a training may go on."""
-    return isinstance(step, Training) and os.path.exists(_record(step))
-
-
-def _record(step: Training) -> str:
-    """Where a training keeps its record."""
-    from protodask.pipeline.work.settings import run_directory
-
-    return locate(run_directory(step.out, step.run_dir))

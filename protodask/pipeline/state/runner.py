@@ -156,7 +156,7 @@ class _Run:
             for plan in self.plans:
                 refused = self._step(plan)
                 if refused is not None:
-                    self._leave_out(self.plans[plan.number :])
+                    self.outcomes += [StepOutcome(left.identity, "left out") for left in self.plans[plan.number :]]
                     break
             if self.failed:
                 raise self.failed[0]
@@ -181,7 +181,7 @@ class _Run:
             self.outcomes.append(StepOutcome(step, "not looked at"))
             return None
         if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
-            self._wait(plan, step)
+            self._wait(plan)
             return None
         found = look(plan, self.state)
         if not found.fresh or self.part.forced:
@@ -195,16 +195,12 @@ class _Run:
             return found.record.refused
         return None
 
-    def _wait(self, plan: Planned, step: StepIdentity, waiting: int | None = None) -> None:
-        self.outcomes.append(StepOutcome(step, "waits", waiting=waiting))
+    def _wait(self, plan: Planned, waiting: int | None = None) -> None:
+        self.outcomes.append(StepOutcome(plan.identity, "waits", waiting=waiting))
         self._note_absent(plan)
 
     def _note_absent(self, plan: Planned) -> None:
         self.absent += [place for place in plan.writes if identity(place) is None]
-
-    def _leave_out(self, plans: tuple[Planned, ...]) -> None:
-        for plan in plans:
-            self.outcomes.append(StepOutcome(plan.identity, "left out"))
 
     def _do(self, plan: Planned, step: StepIdentity, found: Look) -> tuple[str, ...] | None:
         if not self.checked:
@@ -236,7 +232,7 @@ class _Run:
         except NothingYetError:  # what looked new has no rows, or is being changed
             self.state.not_begun(plan.record)
             self.listen(StepFresh(step, waiting=found.waiting))
-            self._wait(plan, step, found.waiting)
+            self._wait(plan, found.waiting)
             return None
         except ProtodaskError as error:
             self._note_failure(plan, own)

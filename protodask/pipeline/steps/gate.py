@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
@@ -149,8 +150,7 @@ def parse_limits(texts: Sequence[str]) -> dict[str, Limit]:
     return found
 
 
-def _of_models(help: str, metavar: str | None = None) -> Option:
-    return Option(help, metavar, panel=MODELS)
+_of_models = partial(Option, panel=MODELS)
 
 
 @dataclass(frozen=True)

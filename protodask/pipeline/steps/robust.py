@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import some
@@ -193,9 +194,7 @@ Certifying = Annotated[
     ),
 ]
 
-
-def _of_training(help: str, metavar: str | None = None, flag: str | None = None) -> Option:
-    return Option(help, metavar, panel=TRAINING, flag=flag)
+_of_training = partial(Option, panel=TRAINING)
 
 
 @dataclass(frozen=True)

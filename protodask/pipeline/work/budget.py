@@ -28,7 +28,7 @@ from protodask.pipeline.steps.budget import BudgetBuilt, BudgetStep
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, Listener
 from protodask.pipeline.work.budget_costs import read_costs
 from protodask.pipeline.work.published import check_beside, is_published, write_beside
-from protodask.pipeline.work.settings import chosen_config, run_directory
+from protodask.pipeline.work.settings import fit_config, run_directory
 from protodask.places import mask
 from protodask.prototypes.folds import MAX_FOLDS
 
@@ -47,7 +47,7 @@ GREEDY: dict[str, tuple[TradeOff, ...] | None] = {
 
 def check_budget(step: BudgetStep) -> None:
     """Refuse settings that cannot work whatever the data; the files of costs and settings are read."""
-    config = chosen_config(step, step.config)
+    config = fit_config(step)
     if config.n_batches < 1:
         raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
     if not 2 <= step.folds <= MAX_FOLDS:
@@ -72,7 +72,7 @@ def check_budget(step: BudgetStep) -> None:
 
 def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBuilt:
     """Explore the sets of features, fit models, and write what the step asks for."""
-    config, costs = chosen_config(step, step.config), read_costs(step.costs)
+    config, costs = fit_config(step), read_costs(step.costs)
     where = local_place(step.out, "budgets")
     check_outside(where, step.data)
     run_dir = locate(run_directory(where, step.run_dir))

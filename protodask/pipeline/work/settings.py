@@ -40,17 +40,12 @@ def _allowed() -> str:
     return ", ".join(map(key_of, SETTINGS))
 
 
-def fit_config(step: FitStep) -> FitConfig:
-    """The checked settings of a fit: the step's own before those of its file before the defaults."""
-    return chosen_config(step, step.config)
+def fit_config(said: Any) -> FitConfig:
+    """The checked settings of a fit: those that are said before those of the file `config` before the defaults.
 
-
-def chosen_config(said: object, path: str | None) -> FitConfig:
-    """The checked settings: the fields of `said` before those of the file at `path` before the defaults.
-
-    `said` is anything with the fields of `FitSettings`, such as a step or the options of a command.
+    `said` is anything with these fields, such as a step or the options of a command.
     """
-    return _merged({name: getattr(said, name) for name in SETTINGS}, _filed(path))
+    return _merged({name: getattr(said, name) for name in SETTINGS}, _filed(said.config))
 
 
 def _filed(path: str | None) -> FitSettings:
