@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protodask.cli.errors import WrongUseError, wrong_use
-from protodask.cli.options import NOTHING_SAID, Connection, MemoryLimit, Quiet, Scheduler, Threads, Workers
+from protodask.cli.options import COMPUTING, NOTHING_SAID, Connection, parse_bytes, where
 from protodask.cli.progress.reporter import Reporter, reporting
 from protodask.cli.showing.console import plain
 
@@ -24,12 +24,32 @@ if TYPE_CHECKING:
 class Computing:
     """The options on where to compute."""
 
-    memory_limit: MemoryLimit = None
-    threads: Threads = None
-    scheduler: Scheduler = None
-    workers: Workers = None
+    memory_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--memory-limit",
+            parser=parse_bytes,
+            metavar="BYTES",
+            help="Memory of each process that computes, such as 1GiB or 800MB; by default, what there is.",
+            rich_help_panel=COMPUTING,
+        ),
+    ] = None
+    threads: Annotated[
+        int | None, where("Threads of this process; by default, one a processor, and at most 4.", least=1)
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        where(
+            "Compute on the Dask cluster with this scheduler, such as tls://10.0.0.1:8786.",
+            "ADDRESS",
+            of_environment=True,
+        ),
+    ] = None
+    workers: Annotated[
+        int | None, where("Compute in so many worker processes of this machine, started for this run.", least=1)
+    ] = None
     connection: Connection = NOTHING_SAID
-    quiet: Quiet = False
+    quiet: Annotated[bool, where("Say nothing but the result, warnings and errors.")] = False
 
     def check(self) -> None:
         """Refuse options that contradict each other."""

@@ -187,7 +187,7 @@ class _Run:
         if not found.fresh or self.part.forced:
             return self._do(plan, step, found)
         result, seconds = (None, None) if found.record is None else (found.record.result, found.record.seconds)
-        self.listen(StepFresh(step, result, found.waiting))
+        self.listen(StepFresh(step, found.waiting))
         self.outcomes.append(StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
         self._note_absent(plan)
         if found.record is not None and found.record.refused:
@@ -231,39 +231,38 @@ class _Run:
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
             self.state.not_begun(plan.record)
-            self.listen(StepFresh(step, waiting=found.waiting))
+            self.listen(StepFresh(step, found.waiting))
             self._wait(plan, found.waiting)
             return None
-        except ProtodaskError as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             self._note_failure(plan, own)
-            told = self._at_step(plan, error)
-            left = error.result if isinstance(error, FilesFailedError) else None
-            seconds = time.monotonic() - began
-            self.listen(StepFailed(step, seconds, told, left))
-            done = None if left is None else left.describe()
-            self.outcomes.append(StepOutcome(step, "failed", done, seconds, left))
-            if left is None:
-                raise told from error
-            self.failed.append(told)
-            self._note_absent(plan)
+            self._fail(plan, error, time.monotonic() - began)
             return None
-        except Exception as error:
-            self._note_failure(plan, own)
-            said = f"Something unexpected happened ({type(error).__name__}: {error})."
-            failure = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
-            self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
-            self.outcomes.append(StepOutcome(step, "failed", seconds=time.monotonic() - began))
-            raise
-        except (KeyboardInterrupt, SystemExit):
-            self._note_failure(plan, own)
-            self.outcomes.append(StepOutcome(step, "interrupted", seconds=time.monotonic() - began))
-            raise
         self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
         self._note_absent(plan)
         self.listen(StepDone(step, seconds, result))
         if refused is not None:
             self.listen(GateRefused(step, refused, plan.step.stops_at_no()))
         return refused
+
+    def _fail(self, plan: Planned, error: BaseException, seconds: float) -> None:
+        """Tell that a step failed or was stopped. The error ends the run, unless it is of some of the files alone."""
+        if not isinstance(error, Exception):
+            self.outcomes.append(StepOutcome(plan.identity, "interrupted", seconds=seconds))
+            raise error
+        said = f"Something unexpected happened ({type(error).__name__}: {error})."
+        unexpected = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
+        told = self._at_step(plan, error if isinstance(error, ProtodaskError) else unexpected)
+        left = error.result if isinstance(error, FilesFailedError) else None
+        self.listen(StepFailed(plan.identity, seconds, told, left))
+        done = None if left is None else left.describe()
+        self.outcomes.append(StepOutcome(plan.identity, "failed", done, seconds, left))
+        if not isinstance(error, ProtodaskError):
+            raise error
+        if left is None:
+            raise told from error
+        self.failed.append(told)
+        self._note_absent(plan)
 
     def _prepared(self, plan: Planned, found: Look, own: bool) -> Step:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""

@@ -57,8 +57,6 @@ class StepFresh:
     """A step has nothing to do: what it would make is there."""
 
     step: StepIdentity
-    result: Mapping[str, Any] | None = None
-    """What it left behind when it was done, as its result describes it; None where that is not known."""
     waiting: int | None = None
     """Of a step that takes what is new: files that changed a moment ago, and are left for the next run."""
 
