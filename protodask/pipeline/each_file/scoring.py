@@ -18,24 +18,10 @@ from protodask.data.places.records import Fields, RecordKind, recognize, seal, u
 from protodask.data.places.storage import check_outside, locate, read_marker, sole_writer, storage_errors, write_marker
 from protodask.data.tables.parquet_folder import check_parquet, is_parquet
 from protodask.data.tables.small_files import is_small
-from protodask.data.tables.source_files import (
-    DigestCache,
-    SourceFile,
-    Unusable,
-    cache_beside,
-    files_of,
-)
+from protodask.data.tables.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
-from protodask.pipeline.each_file.ledger import (
-    SCORED_FILES,
-    Ledger,
-    Repeated,
-    Scored,
-    leftovers,
-    publish,
-    recover,
-)
+from protodask.pipeline.each_file.ledger import SCORED_FILES, Ledger, Repeated, Scored, leftovers, publish, recover
 from protodask.pipeline.each_file.news import look_through
 from protodask.pipeline.each_file.parts import (
     SOURCE,

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import (
-    Argument,
-    Option,
-    Overwrite,
-    Panel,
-    Read,
-    Step,
-    StepNews,
-    Written,
-)
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, StepNews, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
