@@ -143,7 +143,7 @@ def _warn(text: str) -> None:
 
 def perform_step(step: Step, computing: Computing) -> Result:
     """Carry out a step, showing how far it is."""
-    from protodask.pipeline.state.checks import check_there
+    from protodask.pipeline.file.places import check_there
 
     with wrong_use():
         computing.check()

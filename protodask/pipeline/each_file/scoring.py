@@ -362,7 +362,8 @@ class _Run:
         self._note(noted)
 
     def _repetition(self, name: str, digest: str) -> Repeated:
-        return Repeated(name, digest, self.ledger.scored[digest].file, _now())
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return Repeated(name, digest, self.ledger.scored[digest].file, now)
 
     def _note(self, noted: Sequence[Repeated]) -> None:
         publish(self.where, noted)
@@ -381,10 +382,6 @@ _SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, _
 def _unusable(name: str, error: ProtodaskError) -> Failed:
     """A file that has no digest, as nobody could read it."""
     return Failed(name, "", error.code, error.seen, error.remedy)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _batches(files: Iterator[NewFile]) -> Iterator[tuple[NewFile, ...]]:

@@ -21,7 +21,7 @@ from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of
 from protodask.pipeline.steps.base import Step, describe_step
-from protodask.pipeline.steps.training import Training
+from protodask.pipeline.steps.training import Training, run_directory
 from protodask.pipeline.telling.events import (
     GateRefused,
     Known,
@@ -346,7 +346,6 @@ def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
 def _remove_unfinished(step: Step) -> None:
     """Remove the usual run directory of a step that began with other inputs or settings: nobody can go on from it."""
     from protodask.data.places.own_folder import own_folder
-    from protodask.pipeline.work.settings import run_directory
 
     if isinstance(step, Training) and step.run_dir is None:
         with suppress(InputError):

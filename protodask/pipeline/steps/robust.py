@@ -12,7 +12,7 @@ from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Re
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
-from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training
+from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training, run_directory
 from protodask.pipeline.telling.events import Listener, RobustStarted, nobody
 from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
@@ -270,7 +270,6 @@ class RobustFitStep(Training):
         from protodask.data import Dataset
         from protodask.data.places.storage import check_free, locate
         from protodask.pipeline.work.published import published_model
-        from protodask.pipeline.work.settings import run_directory
         from protodask.robust.cone_program import load_clarabel
         from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
         from protodask.robust.training import robustly_fitted
@@ -297,7 +296,6 @@ class RobustFitStep(Training):
 def _check_places(step: RobustFitStep) -> None:
     """Refuse a model or terms where others write: the fit would end with no room for its model."""
     from protodask.data.places.locations import locate
-    from protodask.pipeline.work.settings import run_directory
 
     named = {"model": step.out, "run directory": run_directory(step.out, step.run_dir), "terms": step.terms}
     places = {name: locate(place) for name, place in named.items() if place is not None}

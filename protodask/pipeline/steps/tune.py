@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data, ModelFitted
-from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings
+from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings, run_directory
 from protodask.pipeline.telling.events import Listener, SearchStarted, nobody
 from protodask.pipeline.telling.result import Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
@@ -205,7 +205,7 @@ class TuneStep(TrainingSettings, Training):
         from protodask.data import Dataset
         from protodask.data.places.storage import locate
         from protodask.pipeline.work.published import check_beside, published_model, write_beside
-        from protodask.pipeline.work.settings import run_directory, search_config, tuned_config
+        from protodask.pipeline.work.settings import search_config, tuned_config
         from protodask.prototypes.persistence import model_fingerprint, save_model
         from protodask.selection.tuning import tuned
 

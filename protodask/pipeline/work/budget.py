@@ -23,12 +23,14 @@ from protodask.data import Dataset
 from protodask.data.places.storage import check_outside, locate
 from protodask.engine import Engine
 from protodask.errors import InputError
+from protodask.pipeline.file.places import holds
 from protodask.pipeline.inspecting.budget import shown_sizes
 from protodask.pipeline.steps.budget import BudgetBuilt, BudgetStep
+from protodask.pipeline.steps.training import run_directory
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, Listener
 from protodask.pipeline.work.budget_costs import read_costs
 from protodask.pipeline.work.published import check_beside, is_published, write_beside
-from protodask.pipeline.work.settings import fit_config, run_directory
+from protodask.pipeline.work.settings import fit_config
 from protodask.places import mask
 from protodask.prototypes.folds import MAX_FOLDS
 
@@ -81,7 +83,7 @@ def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBu
         from protodask.explain.plot_figures import new_figure
 
         for place in (where, step.data, run_dir):
-            if _lies_inside(step.plot, place):
+            if holds(place, step.plot):
                 raise InputError(
                     "places-overlap",
                     f"The plot {step.plot} lies inside of {mask(place)}.",
@@ -110,12 +112,6 @@ def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBu
         if not (there and holds_budget(where, run.budget)):
             save_column_budget(run.budget, where, step.overwrite)
     return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run, greedy)))
-
-
-def _lies_inside(path: str, folder: str) -> bool:
-    """Whether a path is a folder or inside of it."""
-    own, other = os.path.realpath(path), os.path.realpath(folder)
-    return own == other or own.startswith(other.rstrip(os.sep) + os.sep)
 
 
 def _plot_format(path: str) -> str:

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from protodask.data.places.storage import is_url, locate
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of, ordered_fields, parse_record
 from protodask.pipeline.file.yaml_file import read_mapping
 from protodask.pipeline.steps.fit import FitStep
-from protodask.pipeline.steps.training import CONFIG_NAMES, FitSettings
+from protodask.pipeline.steps.training import CONFIG_NAMES, FitSettings, run_directory
 from protodask.pipeline.steps.tune import TuneStep
-from protodask.places import mask
 from protodask.prototypes.config import FitConfig
 
 if TYPE_CHECKING:
@@ -116,19 +114,6 @@ def check_tuning(step: TuneStep) -> None:
     config = tuned_config(step, search)
     search.settings(config.lambda_w, config.seed)
     run_directory(step.out, step.run_dir)
-
-
-def run_directory(out: str, run_dir: str | None) -> str:
-    """Where the record goes from which a fit goes on. Refused: none is named, and there is no place beside `out`."""
-    if run_dir is not None:
-        return run_dir
-    if is_url(locate(out)):
-        raise InputError(
-            "not-local",
-            f"The model goes to the URL {mask(out)}, and the record from which a fit goes on needs a local folder.",
-            "Name one with --run-dir, or `run-dir` in a pipeline file.",
-        )
-    return f"{out.rstrip('/')}.run"
 
 
 def plan_step(step: FitStep, engine: Engine) -> Plan:
