@@ -711,5 +711,6 @@ def test_part_name__is_a_name_that_readers_look_at(name: str, digest: str) -> No
     assert scored_ledger.PART.fullmatch(part)
     assert not part.startswith((".", "_"))
     assert "=" not in part
-    assert len(scored_ledger.aside_name(part, "00000000").encode()) < 255
+    entry = scored_ledger.Scored("a", "0", 1, 1, part, "00000000", "model", 1, False, "now", "1")
+    assert len(entry.aside.encode()) < 255
     assert digest in part

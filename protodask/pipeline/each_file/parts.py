@@ -19,7 +19,7 @@ from protodask.data.tables.small_files import NotSmallError, encode_file, is_sma
 from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
 from protodask.engine import Arrays, Block, Engine
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
-from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
+from protodask.pipeline.each_file.ledger import Scored, part_name
 from protodask.pipeline.steps.predict import PredictStep
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
@@ -129,7 +129,7 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
     try:
         source = scoring.step.rows(model, engine, new.file.path)
         entry = scoring.entry(new, source.layout.n_rows, marked_rows(source))
-        blocks = os.path.join(scoring.folder, blocks_name(entry.part, scoring.run))
+        blocks = os.path.join(scoring.folder, entry.blocks)
         with _writing(blocks):
             os.makedirs(blocks)
         try:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-END = "# EOF\n"
-
 
 @dataclass(frozen=True)
 class Family:
@@ -30,7 +28,7 @@ def to_text(families: Sequence[Family], samples: Iterable[Sample]) -> str:
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {family.name: {} for family in families}
     for family, labels, value in samples:
         found[family.name][tuple((name, _clean(text)) for name, text in labels.items())] = float(value)
-    return "".join(line for family in families for line in _lines(family, found[family.name])) + END
+    return "".join(line for family in families for line in _lines(family, found[family.name])) + "# EOF\n"
 
 
 def _lines(family: Family, values: Mapping[tuple[tuple[str, str], ...], float]) -> Iterator[str]:
