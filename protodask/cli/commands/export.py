@@ -37,8 +37,17 @@ def export(
     from protodask.explain.requests import export_model
 
     if suffix_of(out) == ".onnx":
-        of_tables = what is not None or training is not None
-        return _export_graph(model, out, of_tables, batches, calibrated, overwrite)
+        from protodask.prototypes.persistence import load_model
+
+        if what is not None or training is not None:
+            raise InputError(
+                "settings-conflict",
+                f"{out} is to be a graph, which has no tables.",
+                "Leave --table and --training out, or give a file that ends in .csv, .parquet or .xlsx.",
+            )
+        load_model(model).to_onnx(out, n_batches=batches, calibrated=calibrated, overwrite=overwrite)
+        said = f"The file {shorten(out)} has what the model computes, for ONNX runtimes."
+        return Answer(lambda: {"path": out, "calibrated": calibrated}, [said])
     if calibrated or batches is not None:
         raise InputError(
             "settings-conflict",
@@ -53,19 +62,3 @@ def export(
         found = export_model(model, out, what=what, training=training, overwrite=overwrite, engine=engine)
     tables = " and ".join(f"{table.name} ({count(table.n_rows, 'row')})" for table in found.tables)
     return Answer(found.describe, [f"The file {shorten(found.path)} has the {tables}."])
-
-
-def _export_graph(
-    model: str, out: str, of_tables: bool, batches: int | None, calibrated: bool, overwrite: bool
-) -> Answer:
-    from protodask.prototypes.persistence import load_model
-
-    if of_tables:
-        raise InputError(
-            "settings-conflict",
-            f"{out} is to be a graph, which has no tables.",
-            "Leave --table and --training out, or give a file that ends in .csv, .parquet or .xlsx.",
-        )
-    load_model(model).to_onnx(out, n_batches=batches, calibrated=calibrated, overwrite=overwrite)
-    said = f"The file {shorten(out)} has what the model computes, for ONNX runtimes."
-    return Answer(lambda: {"path": out, "calibrated": calibrated}, [said])
