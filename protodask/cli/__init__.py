@@ -21,8 +21,9 @@ from protodask.cli.commands.registry import app as registry
 from protodask.cli.commands.run import run
 from protodask.cli.commands.steps import ingest, step_command
 from protodask.cli.ending import end_on_signals, stop_reading
-from protodask.pipeline.steps import STEPS, IngestStep
+from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Panel
+from protodask.pipeline.steps.ingest import IngestStep
 
 ROBUST = "Train and apply classifiers where features are known only roughly: by bounds, means and spreads."
 

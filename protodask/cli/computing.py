@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protodask.cli.errors import WrongUseError, wrong_use
-from protodask.cli.options import NOTHING_SAID, Connection, MemoryLimit, Quiet, Scheduler, Threads, Workers
+from protodask.cli.options import COMPUTING, NOTHING_SAID, Connection, parse_bytes, where
 from protodask.cli.progress.reporter import Reporter, reporting
 from protodask.cli.showing.console import plain
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.steps import Step
+    from protodask.pipeline.steps.base import Step
     from protodask.pipeline.telling.result import Result
 
 
@@ -24,12 +24,32 @@ if TYPE_CHECKING:
 class Computing:
     """The options on where to compute."""
 
-    memory_limit: MemoryLimit = None
-    threads: Threads = None
-    scheduler: Scheduler = None
-    workers: Workers = None
+    memory_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--memory-limit",
+            parser=parse_bytes,
+            metavar="BYTES",
+            help="Memory of each process that computes, such as 1GiB or 800MB; by default, what there is.",
+            rich_help_panel=COMPUTING,
+        ),
+    ] = None
+    threads: Annotated[
+        int | None, where("Threads of this process; by default, one a processor, and at most 4.", least=1)
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        where(
+            "Compute on the Dask cluster with this scheduler, such as tls://10.0.0.1:8786.",
+            "ADDRESS",
+            of_environment=True,
+        ),
+    ] = None
+    workers: Annotated[
+        int | None, where("Compute in so many worker processes of this machine, started for this run.", least=1)
+    ] = None
     connection: Connection = NOTHING_SAID
-    quiet: Quiet = False
+    quiet: Annotated[bool, where("Say nothing but the result, warnings and errors.")] = False
 
     def check(self) -> None:
         """Refuse options that contradict each other."""
@@ -83,21 +103,16 @@ def check_connection(address: str, connection: Connection) -> None:
         check_address(address, connection.tls, connection.insecure)
 
 
-@contextmanager
-def _open(computing: Computing) -> Iterator[Engine]:
+def _engine(computing: Computing) -> AbstractContextManager[Engine]:
     from protodask.engine import cluster_engine, thread_engine
 
-    opened: AbstractContextManager[Engine]
     if computing.scheduler is not None:
-        opened = cluster_engine(computing.scheduler, computing.connection.tls, computing.connection.insecure)
-    elif computing.workers is not None:
+        return cluster_engine(computing.scheduler, computing.connection.tls, computing.connection.insecure)
+    if computing.workers is not None:
         from protodask.engine.local import local_engine
 
-        opened = local_engine(computing.workers, computing.memory_limit)
-    else:
-        opened = thread_engine(computing.threads, computing.memory_limit)
-    with opened as engine:
-        yield engine
+        return local_engine(computing.workers, computing.memory_limit)
+    return thread_engine(computing.threads, computing.memory_limit)
 
 
 @contextmanager
@@ -114,7 +129,7 @@ def computing_engine(
         computing.check()
     if computing.quiet:
         show, warn = _unsaid, warn or _warn
-    with reporting(show, warn) as reporter, _open(computing) as engine:
+    with reporting(show, warn) as reporter, _engine(computing) as engine:
         yield engine.with_progress(reporter.hear), reporter
 
 
@@ -128,7 +143,7 @@ def _warn(text: str) -> None:
 
 def perform_step(step: Step, computing: Computing) -> Result:
     """Carry out a step, showing how far it is."""
-    from protodask.pipeline.state.checks import check_there
+    from protodask.pipeline.file.places import check_there
 
     with wrong_use():
         computing.check()

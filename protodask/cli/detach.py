@@ -15,7 +15,8 @@ from protodask.pipeline.telling.result import Pairs
 if TYPE_CHECKING:
     from protodask.pipeline.file.definition import Pipeline
     from protodask.pipeline.state.detached import Platform, Work
-    from protodask.pipeline.steps import FitStep, TuneStep
+    from protodask.pipeline.steps.fit import FitStep
+    from protodask.pipeline.steps.tune import TuneStep
 
 Detach = Annotated[
     Literal["local", "slurm", "kubernetes"] | None,

@@ -14,8 +14,7 @@ from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import Debug, Json, without_contradicted
 from protodask.cli.showing.console import Answer, give
 from protodask.pipeline.file.values import key_of, ordered_fields
-from protodask.pipeline.steps import Argument, Option, Step
-from protodask.pipeline.steps.base import option_of, plain_hint
+from protodask.pipeline.steps.base import Argument, Option, Step, option_of, plain_hint
 
 BY_NAME = inspect.Parameter.KEYWORD_ONLY
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,57 +37,31 @@ def parse_bytes(text: str) -> int:
 
 COMPUTING = "Where to compute"
 
-
-def _where(help: str, metavar: str | None = None, *, least: int | None = None, of_environment: bool = False) -> Option:
-    return Option(help, metavar, panel=COMPUTING, least=least, of_environment=of_environment)
-
+where = partial(Option, panel=COMPUTING)
 
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.")]
-MemoryLimit = Annotated[
-    int | None,
-    typer.Option(
-        "--memory-limit",
-        parser=parse_bytes,
-        metavar="BYTES",
-        help="Memory of each process that computes, such as 1GiB or 800MB; by default, what there is.",
-        rich_help_panel=COMPUTING,
-    ),
-]
-Threads = Annotated[int | None, _where("Threads of this process; by default, one a processor, and at most 4.", least=1)]
-Scheduler = Annotated[
-    str | None,
-    _where(
-        "Compute on the Dask cluster with this scheduler, such as tls://10.0.0.1:8786.", "ADDRESS", of_environment=True
-    ),
-]
-Quiet = Annotated[bool, _where("Say nothing but the result, warnings and errors.")]
-Workers = Annotated[
-    int | None, _where("Compute in so many worker processes of this machine, started for this run.", least=1)
-]
-TlsCa = Annotated[
-    str | None,
-    _where("CA of a scheduler at a tls:// address; else Dask's own settings.", "FILE", of_environment=True),
-]
-TlsCert = Annotated[str | None, _where("Certificate to show to it.", "FILE", of_environment=True)]
-TlsKey = Annotated[str | None, _where("Key of that certificate, without a password.", "FILE", of_environment=True)]
-Insecure = Annotated[
-    bool,
-    _where(
-        "Allow a scheduler of another machine without encryption: all on the network can read and compute there.",
-        of_environment=True,
-    ),
-]
 
 
 @dataclass(frozen=True)
 class Connection:
     """The options on how to connect to a scheduler."""
 
-    tls_ca: TlsCa = None
-    tls_cert: TlsCert = None
-    tls_key: TlsKey = None
-    insecure: Insecure = False
+    tls_ca: Annotated[
+        str | None,
+        where("CA of a scheduler at a tls:// address; else Dask's own settings.", "FILE", of_environment=True),
+    ] = None
+    tls_cert: Annotated[str | None, where("Certificate to show to it.", "FILE", of_environment=True)] = None
+    tls_key: Annotated[
+        str | None, where("Key of that certificate, without a password.", "FILE", of_environment=True)
+    ] = None
+    insecure: Annotated[
+        bool,
+        where(
+            "Allow a scheduler of another machine without encryption: all on the network can read and compute there.",
+            of_environment=True,
+        ),
+    ] = False
 
     @property
     def tls(self) -> TlsFiles | None:

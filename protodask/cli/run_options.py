@@ -7,25 +7,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.showing.console import complain, plain
+from protodask.errors import ProtodaskError
 from protodask.pipeline.steps.base import Option
+from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener, RunStarted, Said
 
 if TYPE_CHECKING:
     from protodask.cli.progress.reporter import Reporter
-    from protodask.pipeline.telling.events import Known, RunEnded, RunEvent, RunListener
+    from protodask.pipeline.state.records import State
     from protodask.pipeline.telling.log import WriteLine
     from protodask.pipeline.telling.notify import Notify
 
 UNATTENDED = "For runs that nobody watches"
 
-
-def _who(help: str, metavar: str | None = None) -> Option:
-    return Option(help, metavar, panel=UNATTENDED, of_environment=True)
+_who = partial(Option, panel=UNATTENDED, of_environment=True)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Told:
         self._quiet = quiet
         self._listeners: list[RunListener] = []
         self._notified: set[tuple[str | None, str | None]] = set()
-        self._state_folder: str | None = None
+        self._state: State | None = None
         self._steps = 0
         self._reporter: Reporter | None = None
         self.ended: RunEnded | None = None
@@ -79,19 +80,21 @@ class Told:
 
     def tell(self, options: Telling, settings: Sequence[str]) -> None:
         """Tell those whom the options name and the file, those of notifications first: they hear what is wrong here."""
+        from protodask.data.places.locations import locate
         from protodask.pipeline.file.definition import read_beforehand
+        from protodask.pipeline.state.records import State
         from protodask.pipeline.telling.log import lines_to_file, lines_to_stream, run_log
         from protodask.pipeline.telling.metrics import run_metrics
         from protodask.pipeline.telling.notify import Notify
 
         if self._json_only:
             self._listeners.append(run_log(lines_to_stream(sys.stderr), self._pipeline))
+        beforehand = read_beforehand(self._pipeline, settings)
+        self._state = State(locate(beforehand.state_folder), self._pipeline)
         with wrong_use():
             for notify in (Notify(options.notify), Notify(command=options.notify_command)):
                 if notify != Notify():
                     self._notify(notify)
-        beforehand = read_beforehand(self._pipeline, settings)
-        self._state_folder = beforehand.state_folder
         if beforehand.notify is not None:
             self._notify(beforehand.notify)
         _check_files(self._pipeline, options)
@@ -116,7 +119,6 @@ class Told:
     def hear(self, event: RunEvent) -> None:
         """Pass an event on. Who fails to hear it is complained of: a run is worth more than what is told of it."""
         from protodask.cli.showing.run import describe_event
-        from protodask.pipeline.telling.events import RunEnded, RunStarted, Said
 
         match event:
             case RunStarted():
@@ -137,14 +139,10 @@ class Told:
 
     def line(self, text: str) -> None:
         """A line on how far things are."""
-        from protodask.pipeline.telling.events import Said
-
         self.hear(Said(text))
 
     def warn(self, text: str) -> None:
         """A warning: to all that get lines."""
-        from protodask.pipeline.telling.events import Said
-
         self.hear(Said(text, "warning"))
 
     def _show(self, text: str) -> None:
@@ -155,26 +153,25 @@ class Told:
 
     def complain(self, seen: str, remedy: str, code: str) -> None:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""
-        from protodask.pipeline.telling.events import RunEnded, Said
-
         if self.ended is None:
-            end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}", code)
-            self.hear(replace(end, known=self._known()))
+            self.hear(self._ended_early(f"{seen} {remedy}", code))
         elif self.ended.status != "failed":  # what came of the run could not be shown
             self.hear(Said(f"{seen} {remedy}", "error", code))
         if not self._json_only:
             complain(seen, remedy, code)
 
-    def _known(self) -> Known:
-        """What is known of earlier runs, where this one came to nothing."""
-        from protodask.data.places.locations import locate
-        from protodask.pipeline.state.records import State
-        from protodask.pipeline.telling.events import Known
-
-        if self._state_folder is None:
-            return Known()
-        last = State(locate(self._state_folder), self._pipeline).last_run()
-        return Known() if last is None else last.known
+    def _ended_early(self, message: str, code: str) -> RunEnded:
+        """The end of a run that did not come to its steps. It is noted, but for the first run, which leaves nothing."""
+        end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", message, code)
+        if self._state is None or not os.path.isdir(self._state.folder):
+            return end
+        last = self._state.last_run()
+        end = end if last is None else replace(end, known=last.known)
+        try:
+            self._state.ended(end)
+        except ProtodaskError as error:
+            self.warn(f"How the run ended could not be noted ({error}).")
+        return end
 
 
 def _check_files(pipeline: str, options: Telling) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from protodask.data import Label
 from protodask.data.format.schema import FEATURES, GROUP, TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
@@ -26,11 +23,8 @@ from protodask.evaluation.paired import (
     run_rows,
 )
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.rows_to_score import difference, in_another_order
+from protodask.prototypes.rows_to_score import Codes, difference, in_another_order
 from protodask.prototypes.scoring import predict_features
-
-Codes = NDArray[np.int64]
-Key = tuple[type, Label]
 
 
 @dataclass(frozen=True)
@@ -135,14 +129,3 @@ def check_comparable(challenger: PrototypeSet, champion: PrototypeSet) -> None:
             f"The model has {reordered[0]!r} in another order than the champion.",
             "Compare models of the same encoding, or publish it without a comparison.",
         )
-
-
-def numbered(first: Sequence[Label], second: Sequence[Label]) -> dict[Key, int]:
-    """All classes with their numbers; True is no 1 here."""
-    keys = dict.fromkeys((type(label), label) for label in (*first, *second))
-    return {key: number for number, key in enumerate(keys)}
-
-
-def codes_of(classes: Sequence[Label], known: Mapping[Key, int]) -> Codes:
-    """The numbers of some classes."""
-    return np.array([known[type(label), label] for label in classes], dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.table_model import TableModel
 
 Codes = NDArray[np.int64]
+Key = tuple[type, Label]
 
 
 def is_dataset(path: str) -> bool:
@@ -101,7 +102,9 @@ def rows_to_evaluate(
     if is_dataset(path):
         _refuse_columns(path, target, weight, inclusion)
         dataset = _matching_dataset(model, path)
-        return dataset, _codes_in_model(model, dataset.classes, path)
+        seen = f"The dataset {path} has classes the model does not know"
+        remedy = "Evaluate on rows of the classes the model was trained on."
+        return dataset, codes_of(dataset.classes, numbered(model.classes), seen, remedy)
     name = target or model.target_name
     source = _table(
         model, [path], engine, unseen=unseen, drop=drop, target=name, classes=model.classes, roles=(weight, inclusion)
@@ -211,17 +214,17 @@ def difference(expected: Sequence[str], found: Sequence[str]) -> str:
     return " and ".join(said) or "they are in another order"
 
 
-def _codes_in_model(model: TableModel, classes: Sequence[Label], path: str) -> Codes:
-    # A held-out dataset need not have every class, and True must not pass for 1.
-    position = {(type(label), label): code for code, label in enumerate(model.classes)}
-    unknown = [label for label in classes if (type(label), label) not in position]
-    if unknown:
-        raise InputError(
-            "columns-differ",
-            f"The dataset {path} has classes the model does not know: {some([repr(label) for label in unknown])}.",
-            "Evaluate on rows of the classes the model was trained on.",
-        )
-    return np.array([position[type(label), label] for label in classes], dtype=np.int64)
+def numbered(*classes: Sequence[Label]) -> dict[Key, int]:
+    """All classes with their numbers; True is no 1 here."""
+    keys = dict.fromkeys((type(label), label) for own in classes for label in own)
+    return {key: number for number, key in enumerate(keys)}
+
+
+def codes_of(classes: Sequence[Label], known: Mapping[Key, int], seen: str = "", remedy: str = "") -> Codes:
+    """The numbers of some classes; `seen` begins the error about those that have none."""
+    if unknown := [repr(label) for label in classes if (type(label), label) not in known]:
+        raise InputError("columns-differ", f"{seen}: {some(unknown)}.", remedy)
+    return np.array([known[type(label), label] for label in classes], dtype=np.int64)
 
 
 def _table(

@@ -22,8 +22,7 @@ import numpy as np
 from protodask.data import Dataset, sample_data
 from protodask.data.tables.synthetic import synthetic_source
 from protodask.engine import thread_engine
-from protodask.pipeline.steps import ReportStep
-from protodask.pipeline.steps.report import ReportWritten
+from protodask.pipeline.steps.report import ReportStep, ReportWritten
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.model import PrototypeSet
 

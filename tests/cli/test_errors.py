@@ -15,7 +15,7 @@ from protodask.errors import ClusterError, InputError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.setting_words import as_keys
 from protodask.pipeline.state.runner import check_pipeline
-from protodask.pipeline.steps import FitStep
+from protodask.pipeline.steps.fit import FitStep
 
 
 def _exit_code(error: BaseException, debug: bool = False) -> int:

@@ -12,7 +12,7 @@ from support.commands import check_failed
 from protodask.cli import app
 from protodask.engine import connect
 from protodask.errors import Code
-from protodask.pipeline.steps import CONFIG_NAMES
+from protodask.pipeline.steps.training import CONFIG_NAMES
 from protodask.pipeline.work.settings import SETTINGS
 from protodask.prototypes import FitConfig
 

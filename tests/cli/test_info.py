@@ -12,6 +12,9 @@ from support.commands import check_failed
 Call = Callable[..., Any]
 
 
+STEPS = "steps:\n  - {name: made, sample-data: {kind: xor, rows: '${rows}', out: d.zarr}}\n"
+
+
 def test_info__tells_the_kinds_apart(call: Call, example: Any, tmp_path: Path) -> None:
     call("predict", example.model, example.data, "--out", tmp_path / "predictions.zarr")
     call("predict", example.model, example.data, "--out", tmp_path / "predictions.parquet")
@@ -139,9 +142,7 @@ def test_info__of_a_pipeline_is_how_its_last_run_ended(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "p.yaml").write_text(
-        "variables: {rows: 50}\nsteps:\n  - {name: made, sample-data: {kind: xor, rows: '${rows}', out: d.zarr}}\n"
-    )
+    (tmp_path / "p.yaml").write_text("variables: {rows: 50}\n" + STEPS)
     check_failed(call("info", "p.yaml"), 1, "not-found", "p.yaml", ".protodask", "--dry-run")
     assert call("run", "p.yaml").exit_code == 0
     done = call("info", "p.yaml")
@@ -159,3 +160,53 @@ def test_info__of_a_pipeline_is_how_its_last_run_ended(
         ("made", "failed", 50)
     ]
     assert "last run      failed" in call("info", "p.yaml").stdout
+
+
+@pytest.mark.parametrize("state", ["", "state: elsewhere\n"])
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--set", "row=60"), "unknown-name"),
+        (("--to", "nothing"), "unknown-name"),
+        (("--threads", "1", "--workers", "1"), "settings-conflict"),
+        (("--notify", "none"), "bad-setting"),
+    ],
+)
+def test_info__of_a_run_that_did_not_come_to_its_steps(
+    options: tuple[str, ...], code: str, state: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.yaml").write_text(f"{state}variables: {{rows: 50}}\n{STEPS}")
+    assert call("run", "p.yaml", *options).exit_code == 2
+    check_failed(call("info", "p.yaml"), 1, "not-found", "Nothing is known")
+    assert call("run", "p.yaml").exit_code == 0
+    before = json.loads(call("info", "p.yaml", "--json").stdout)
+    failed = call("run", "p.yaml", *options)
+    assert failed.exit_code == 2
+    found = json.loads(call("info", "p.yaml", "--json").stdout)
+    assert (found["status"], found["code"]) == ("failed", code)
+    assert found["message"].split()[0] in failed.stderr
+    assert (found["succeeded"], found["steps"]) == (before["succeeded"], before["steps"])
+    for more in ((), ("--watch", "1")):
+        shown = call("info", "p.yaml", *more).stdout
+        assert "last run      failed, " in shown
+        assert found["message"] in shown
+    assert call("run", "p.yaml").exit_code == 0
+    call("run", "p.yaml", "--dry-run", *options)  # no run: nothing is noted
+    assert json.loads(call("info", "p.yaml", "--json").stdout)["status"] == "fresh"
+
+
+def test_info__of_a_run_whose_file_could_not_be_read(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "p.yaml"
+    place.write_text(STEPS.replace("'${rows}'", "50"))
+    assert call("run", "p.yaml").exit_code == 0
+    place.write_text("steps: [\n")
+    assert call("run", "p.yaml").exit_code == 2
+    found = json.loads(call("info", "p.yaml", "--json").stdout)
+    assert (found["status"], found["code"], found["steps"][0]["status"]) == ("failed", "unreadable", "done")
+    assert "p.yaml is not valid YAML" in found["message"]
+    shutil.rmtree(".protodask")  # or it is elsewhere: then there is only the file to tell of
+    check_failed(call("info", "p.yaml"), 1, "unreadable", "p.yaml is not valid YAML")

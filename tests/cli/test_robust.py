@@ -23,10 +23,8 @@ from protodask.cli.progress.tallies import RobustTally
 from protodask.data import Dataset
 from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code
-from protodask.pipeline.steps import Formulation, RobustFitStep
-from protodask.pipeline.steps.robust import KNOWS
+from protodask.pipeline.steps.robust import KNOWS, Formulation, RobustFitStep
 from protodask.pipeline.telling.events import RobustStarted
-from protodask.pipeline.work import robust as robust_module
 from protodask.robust import (
     RobustClassifier,
     RobustConfig,
@@ -35,6 +33,7 @@ from protodask.robust import (
     columns_of,
     fit_robust,
     load_robust_model,
+    persistence,
 )
 from protodask.robust.bundle import Pass
 from protodask.robust.formulations import FORMULATIONS
@@ -328,7 +327,7 @@ def test_fit__that_was_interrupted_goes_on_and_says_how_far_it_is(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(robust_module, "save_robust_model", killed)
+        patched.setattr(persistence, "save_robust_model", killed)
         assert call(*command).exit_code == 130
     run = tmp_path / "m.zarr.run"
     finished = call("info", run).stdout
@@ -508,7 +507,7 @@ def test_formulations__are_those_that_there_are() -> None:
 
 def test_fit__has_the_defaults_of_python() -> None:
     step, config = RobustFitStep("data", "out"), RobustConfig()
-    assert robust_module.robust_config(step) == config
+    assert step.chosen_config() == config
     command: Any = typer.main.get_command(app)
     options = {option.name: option for option in command.commands["robust"].commands["fit"].params}
     for name in ("formulation", "eps", "cost", "gap", "max_passes", "weighted"):

@@ -12,7 +12,8 @@ from support.commands import check_failed
 
 from protodask.cli import app
 from protodask.errors import Code
-from protodask.pipeline.steps import CONFIG_NAMES, TuneStep
+from protodask.pipeline.steps.training import CONFIG_NAMES
+from protodask.pipeline.steps.tune import TuneStep
 from protodask.pipeline.work.settings import SEARCH_NAMES, SETTINGS
 from protodask.prototypes import FitConfig
 from protodask.selection import SearchConfig

@@ -13,7 +13,10 @@ from support.errors import refused
 from protodask.errors import Code, FormatError, ProtodaskError, StorageError
 from protodask.pipeline.file.definition import parse_settings, read_pipeline
 from protodask.pipeline.file.values import as_written, convert
-from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, SampleDataStep
+from protodask.pipeline.steps.evaluate import EvaluateStep
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.ingest import IngestStep
+from protodask.pipeline.steps.sample_data import SampleDataStep
 
 SAMPLE = "steps:\n  - sample-data: {kind: checker, rows: 5, out: a}\n"
 
@@ -410,6 +413,20 @@ def test_read__says_where_and_what_there_is(text: str, code: Code, facts: list[s
     with refused(code, *facts) as caught:
         read_pipeline(path)
     assert path in caught.value.seen
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "evaluate: {data: d, model: m, batches: -1}",
+        "prune: {data: d, model: m, out: o, prototypes: 0}",
+        "publish: {model: m, registry: r, retain: 0}",
+    ],
+)
+def test_read__refuses_what_is_less_than_the_least(step: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(f"steps:\n  - {step}\n")
+    with refused("bad-setting", "line 2", step.rpartition(", ")[2].rstrip("}").replace(": ", " is "), "or more"):
+        read_pipeline(str(tmp_path / "p.yaml"))
 
 
 @pytest.mark.parametrize(

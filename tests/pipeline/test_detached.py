@@ -20,7 +20,8 @@ from support.errors import refused
 
 from protodask.errors import ClusterError, OutputExistsError
 from protodask.pipeline.state.detached import Work, fit_work, job_manifest, pipeline_work, submit, without_detach
-from protodask.pipeline.steps import FitStep, TuneStep
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.tune import TuneStep
 
 TEMPLATE = Path(__file__).parents[2] / "cluster" / "kubernetes" / "driver-job.yaml"
 FIT = Work(("fit",), "run", "run/.driver.log")

@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from protodask.data import Column
 from protodask.data.places.bounded import open_to_append
 from protodask.data.places.local_files import lock_place
 from protodask.data.tables import small_files, source_files, source_tables
-from protodask.data.tables.source_files import bytes_digest
+from protodask.data.tables.source_files import SourceFile, bytes_digest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
 from protodask.pipeline.each_file import ledger as scored_ledger
@@ -36,8 +37,8 @@ from protodask.pipeline.each_file.ledger import LEDGER, part_name, read_ledger
 from protodask.pipeline.each_file.news import news_of_predict
 from protodask.pipeline.each_file.scoring import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.inspecting.describe import describe_place
-from protodask.pipeline.steps import PredictStep
 from protodask.pipeline.steps.base import StepNews
+from protodask.pipeline.steps.predict import PredictStep
 from protodask.pipeline.telling.result import FilesFailedError
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.model import PrototypeSet
@@ -175,14 +176,20 @@ def test_score__a_file_that_needs_more_memory_than_there_is_holds_up_no_other(
     if size == "large":
         monkeypatch.setattr(module, "is_small", lambda path, size: False)
         monkeypatch.setattr(file_parts, "is_small", lambda path, size: False)
-    read = file_parts._content if size == "small" else file_parts._rows
+    read, rows = file_parts._content, PredictStep.rows
 
-    def read_but_one(new: Any, *more: Any) -> Any:
-        if new.file.name == "a.csv":
+    def read_but_one(new: Any) -> Any:
+        if size == "small" and new.file.name == "a.csv":
             raise MemoryError
-        return read(new, *more)
+        return read(new)
 
-    monkeypatch.setattr(file_parts, read.__name__, read_but_one)
+    def rows_but_of_one(step: PredictStep, model: Any, engine: Engine, *places: str) -> Any:
+        if places[0].endswith("a.csv"):
+            raise MemoryError
+        return rows(step, model, engine, *places)
+
+    monkeypatch.setattr(file_parts, "_content", read_but_one)
+    monkeypatch.setattr(PredictStep, "rows", rows_but_of_one)
     put(folder, "a.csv", content_of(1))
     there = {}
     for seed, name in ((2, "b.csv"), (3, "c.csv")):
@@ -486,6 +493,34 @@ def test_score_each_file__what_changed_lately_waits(engine: Engine, folder: Path
     assert news_of_predict(step_of(folder)) == StepNews("1 new file")
 
 
+def test_score_each_file__what_was_only_touched_does_not_wait(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    put(folder, "scored.csv", content_of(0))
+    put(folder, "twin.csv", content_of(0))
+    put(folder, "grown.csv", content_of(1))
+    assert len(run(folder, engine).scored) == 2
+    put(folder, "grown.csv", content_of(1) + "more,1,2\n")
+    read: list[str] = []
+    digest_of = source_files.digest_of
+
+    def noted(file: SourceFile) -> str | None:
+        read.append(file.name)
+        return digest_of(file)
+
+    monkeypatch.setattr(source_files, "digest_of", noted)
+    for path in (folder / "in").iterdir():
+        os.utime(path, (now - 60, now - 60))
+    for settle in (3600, 3600, 0):
+        wait = settle > 0
+        assert news_of_predict(step_of(folder, settle=settle)) == StepNews(None if wait else "1 new file", int(wait))
+    assert sorted(read) == ["grown.csv", "scored.csv", "twin.csv"]  # each once, and what has grown when it has settled
+    put(folder, "scored.csv", content_of(2))
+    result = run(folder, engine, settle=3600)
+    assert (result.scored, sorted(result.waiting)) == ((), ["grown.csv", "scored.csv"])
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_score_each_file__file_that_grows_meanwhile_waits(
     engine: Engine, folder: Path, large: bool, monkeypatch: pytest.MonkeyPatch
@@ -677,5 +712,6 @@ def test_part_name__is_a_name_that_readers_look_at(name: str, digest: str) -> No
     assert scored_ledger.PART.fullmatch(part)
     assert not part.startswith((".", "_"))
     assert "=" not in part
-    assert len(scored_ledger.aside_name(part, "00000000").encode()) < 255
+    entry = scored_ledger.Scored("a", "0", 1, 1, part, "00000000", "model", 1, False, "now", "1")
+    assert len(entry.aside.encode()) < 255
     assert digest in part

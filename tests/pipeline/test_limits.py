@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.errors import Code, FormatError, StorageError
-from protodask.pipeline.steps import Limit
-from protodask.pipeline.work.limits import check_limits, figure_names, judge_figures, parse_limits, read_results
+from protodask.pipeline.steps.gate import Limit, parse_limits
+from protodask.pipeline.work.limits import check_limits, figure_names, judge_figures, read_results
 
 RESULTS = {
     "log_loss": 0.25,

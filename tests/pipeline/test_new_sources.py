@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from protodask.data.tables.ingest import ingest
-from protodask.pipeline.steps import IngestStep
 from protodask.pipeline.steps.base import StepNews
+from protodask.pipeline.steps.ingest import IngestStep
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_news__is_light(inbox: Path) -> None:
     ingest("inbox", "data.zarr", target="y", new=True)
     code = """
 import sys
-from protodask.pipeline.steps import IngestStep
+from protodask.pipeline.steps.ingest import IngestStep
 from protodask.pipeline.steps.base import StepNews
 found = IngestStep(sources=("inbox", "data.zarr"), out="data.zarr", new=True).news()
 print(found.found, [name for name in ("numpy", "zarr", "pandas", "dask", "sklearn") if name in sys.modules])

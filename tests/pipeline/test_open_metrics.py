@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
-from protodask.pipeline.telling.open_metrics import Family, sample, to_text
+from protodask.pipeline.telling.open_metrics import Family, to_text
 
 SECONDS = Family("a_seconds", 'Seconds of "a" \\ b,\nin two lines.', "seconds")
 ROWS = Family("b_rows", "Rows.")
@@ -15,11 +15,11 @@ ROWS = Family("b_rows", "Rows.")
 
 def test_text__is_what_the_specification_has() -> None:
     samples = [
-        sample(ROWS, {"step": "x", "kind": "fit"}, 5),
-        sample(SECONDS, {"step": 'q"\\\n'}, 0.25),
-        sample(ROWS, {"step": "y"}, math.nan),
-        sample(ROWS, {"step": "x", "kind": "fit"}, 7),
-        sample(ROWS, {"step": "z"}, math.inf),
+        (ROWS, {"step": "x", "kind": "fit"}, 5),
+        (SECONDS, {"step": 'q"\\\n'}, 0.25),
+        (ROWS, {"step": "y"}, math.nan),
+        (ROWS, {"step": "x", "kind": "fit"}, 7),
+        (ROWS, {"step": "z"}, math.inf),
     ]
     assert to_text((SECONDS, ROWS), samples) == (
         "# TYPE a_seconds gauge\n"
@@ -50,16 +50,16 @@ def test_text__without_figures_is_an_end() -> None:
     )
 )
 def test_text__is_read_alike_by_both_parsers(values: dict[tuple[str, str], float]) -> None:
-    samples = [sample(ROWS, {"step": step, "other": other}, value) for (step, other), value in values.items()]
+    samples = [(ROWS, {"step": step, "other": other}, value) for (step, other), value in values.items()]
     text = to_text((SECONDS, ROWS), samples)
     text.encode()
     expected = {
         tuple(
-            (name, "".join(c if c.isprintable() or c == "\n" else "?" for c in label)) for name, label in each.labels
+            (name, "".join(c if c.isprintable() or c == "\n" else "?" for c in label)) for name, label in labels.items()
         ): (
-            repr(each.value + 0.0)  # there is one zero
+            repr(value + 0.0)  # there is one zero
         )
-        for each in samples
+        for _, labels, value in samples
     }
     for parse in (parse_open_metrics, parse_prometheus):
         parsed = [each for family in parse(text) for each in family.samples]

@@ -17,9 +17,9 @@ from protodask.engine import thread_engine
 from protodask.errors import Code, OutputExistsError, StorageError
 from protodask.pipeline.file.definition import read_pipeline
 from protodask.pipeline.state.runner import check_pipeline
-from protodask.pipeline.steps import FitStep, TuneStep, describe_step
-from protodask.pipeline.steps.fit import ModelFitted
-from protodask.pipeline.steps.tune import ModelTuned
+from protodask.pipeline.steps.base import describe_step
+from protodask.pipeline.steps.fit import FitStep, ModelFitted
+from protodask.pipeline.steps.tune import ModelTuned, TuneStep
 from protodask.pipeline.telling.events import SearchStarted
 from protodask.prototypes import FitConfig, load_model, planning
 from protodask.prototypes import fitting as fitting_module

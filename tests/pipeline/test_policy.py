@@ -17,8 +17,9 @@ from protodask.errors import Code
 from protodask.evaluation.policy_log import LogColumns, policy_log
 from protodask.pipeline.file.definition import Pipeline, read_pipeline
 from protodask.pipeline.state.records import record_name
-from protodask.pipeline.steps import EvaluateStep, PolicyStep, describe_step
-from protodask.pipeline.steps.policy import PolicyEvaluated
+from protodask.pipeline.steps.base import describe_step
+from protodask.pipeline.steps.evaluate import EvaluateStep
+from protodask.pipeline.steps.policy import PolicyEvaluated, PolicyStep
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.model import PrototypeSet
 

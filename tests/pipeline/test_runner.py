@@ -26,21 +26,14 @@ from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.state.records import Begun, State, StepRecord
 from protodask.pipeline.state.runner import Part, run_pipeline, step_number
 from protodask.pipeline.state.staleness import look, planned
-from protodask.pipeline.steps import (
-    EvaluateStep,
-    FitStep,
-    GateStep,
-    IngestStep,
-    PolicyStep,
-    PredictStep,
-    SampleDataStep,
-    Step,
-)
-from protodask.pipeline.steps.evaluate import ModelEvaluated
-from protodask.pipeline.steps.fit import ModelFitted
-from protodask.pipeline.steps.gate import GateAnswered
-from protodask.pipeline.steps.ingest import DatasetWritten
-from protodask.pipeline.steps.predict import PredictionsWritten
+from protodask.pipeline.steps.base import Step
+from protodask.pipeline.steps.evaluate import EvaluateStep, ModelEvaluated
+from protodask.pipeline.steps.fit import FitStep, ModelFitted
+from protodask.pipeline.steps.gate import GateAnswered, GateStep
+from protodask.pipeline.steps.ingest import DatasetWritten, IngestStep
+from protodask.pipeline.steps.policy import PolicyStep
+from protodask.pipeline.steps.predict import PredictionsWritten, PredictStep
+from protodask.pipeline.steps.sample_data import SampleDataStep
 from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,
@@ -196,6 +189,22 @@ def test_run__does_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     changed = replace(pipeline, steps=(*pipeline.steps[:2], replace(last, confidence=0.9)))
     work.run(changed)
     assert work.done == ["d"]
+
+
+def test_run__how_long_a_fresh_step_took_its_own_record_says(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    done = work.run(pipeline)
+    (record,) = (tmp_path / "state").glob("run-*.json")
+    record.unlink()
+    again = work.run(pipeline)
+    assert again.status == "fresh"
+    took = [outcome.seconds for outcome in done.steps]
+    assert None not in took
+    assert [outcome.seconds for outcome in again.steps] == took
+    last = State(str(tmp_path / "state"), pipeline.path).last_run()
+    assert last is not None
+    assert [outcome.seconds for outcome in last.known.steps] == took
 
 
 def test_run__steps_may_move_and_places_may_change(tmp_path: Path) -> None:

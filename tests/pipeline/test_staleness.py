@@ -16,17 +16,13 @@ from protodask.pipeline.each_file.scoring import FilesScored
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.state.dry_run import dry_run
 from protodask.pipeline.state.runner import run_pipeline
-from protodask.pipeline.steps import (
-    AppendStep,
-    EvaluateStep,
-    FitStep,
-    GateStep,
-    IngestStep,
-    PredictStep,
-    SampleDataStep,
-    Step,
-)
-from protodask.pipeline.steps.gate import GateAnswered
+from protodask.pipeline.steps.base import Step
+from protodask.pipeline.steps.evaluate import EvaluateStep
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.gate import GateAnswered, GateStep
+from protodask.pipeline.steps.ingest import AppendStep, IngestStep
+from protodask.pipeline.steps.predict import PredictStep
+from protodask.pipeline.steps.sample_data import SampleDataStep
 from protodask.pipeline.telling.events import RunEnded, RunEvent, StepFailed, StepFresh
 from protodask.pipeline.telling.result import FilesFailedError
 

@@ -8,7 +8,10 @@ from urllib.parse import quote
 import pytest
 
 from protodask.pipeline.file.places import holds, inputs, outputs, settings_of_places, takes_in
-from protodask.pipeline.steps import STEPS, FitStep, Place, PublishStep, Step
+from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps.base import Place, Step
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.publish import PublishStep
 
 READ = {
     "data", "model", "config", "start", "sources", "unless_in", "results", "champion", "reference", "predictions",

@@ -20,8 +20,10 @@ from protodask.pipeline.file.places import settings_of_places, settings_that_do_
 from protodask.pipeline.file.reference import default_in_files, reference
 from protodask.pipeline.file.schema import pipeline_schema
 from protodask.pipeline.file.values import convert, key_of, parse_record
-from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep, Place, Step
-from protodask.pipeline.steps.base import option_of, plain_hint
+from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps.base import Place, Step, option_of, plain_hint
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.training import CONFIG_NAMES
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.work.settings import SETTINGS
 from protodask.prototypes import FitConfig

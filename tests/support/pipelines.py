@@ -5,7 +5,7 @@ from pathlib import Path
 from protodask.engine import Engine
 from protodask.pipeline.file.definition import Pipeline, read_pipeline
 from protodask.pipeline.state.runner import WHOLE, Part, run_pipeline
-from protodask.pipeline.steps import Step
+from protodask.pipeline.steps.base import Step
 from protodask.pipeline.telling.events import Listener, RunEnded, RunEvent, nobody
 from protodask.pipeline.telling.result import Result
 

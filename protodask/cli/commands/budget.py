@@ -8,6 +8,7 @@ import typer
 
 from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
+from protodask.cli.showing.budget import told_choice, told_choices
 from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option, Overwrite
 
@@ -31,7 +32,6 @@ def query(
 ) -> Answer:
     """Say which features to compute for an item of a size within a budget, and which model is for them."""
     from protodask.budget.queries import answer_query, answer_table
-    from protodask.cli.showing.budget import told_choice, told_choices
 
     if queries is not None:
         if size is not None or budget is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
@@ -22,50 +23,41 @@ if TYPE_CHECKING:
     from protodask.explain.tables import Explained
 
 
-@grouped
-def explain(
-    model: Model,
-    data: Rows,
+@dataclass(frozen=True)
+class Explaining:
+    """What there is to say of a request for explanations."""
+
+    model: Model
+    data: Rows
     rows: Annotated[
         tuple[int, ...], Option("A row to explain, counted from 0. Repeatable.", "I", least=0, flag="--row")
-    ],
+    ]
     training: Annotated[
         str | None, Option("The training dataset: shows the prototypes as they were there.", "DATA")
-    ] = None,
+    ] = None
     reference: Annotated[
         str | None,
         Option("Held-out rows to compare the familiarity with: a dataset or tables.", "HELDOUT"),
-    ] = None,
-    most: Annotated[int, Option("Prototypes to list at most, by impact.", least=0)] = 10,
-    batches: Batches = None,
-    unseen: Unseen = "error",
-    drop: Drop = (),
-    out: Annotated[str | None, Option("Write the explanations to a .csv, .parquet or .xlsx file, too.", "FILE")] = None,
-    overwrite: Overwrite = False,
-    computing: Computing = COMPUTING_HERE,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    most: Annotated[int, Option("Prototypes to list at most, by impact.", least=0)] = 10
+    batches: Batches = None
+    unseen: Unseen = "error"
+    drop: Drop = ()
+    out: Annotated[str | None, Option("Write the explanations to a .csv, .parquet or .xlsx file, too.", "FILE")] = None
+    overwrite: Overwrite = False
+
+
+@grouped
+def explain(request: Explaining, computing: Computing = COMPUTING_HERE, as_json: Json = False) -> None:
     """Show why a model says what it says of some rows: its prototypes by impact, and what would change its mind."""
     from protodask.explain.requests import ExplainRequest, check_request, explain_data
 
-    request = ExplainRequest(
-        model=model,
-        data=data,
-        rows=rows,
-        training=training,
-        reference=reference,
-        most=most,
-        batches=batches,
-        unseen=unseen,
-        drop=drop,
-        out=out,
-        overwrite=overwrite,
-    )
+    asked = ExplainRequest(**vars(request))
     with wrong_use():
         computing.check()
-        check_request(request)
+        check_request(asked)
     with computing_engine(computing) as (engine, _):
-        found = explain_data(request, engine)
+        found = explain_data(asked, engine)
     if as_json:
         show_json(found.describe())
     else:

@@ -8,6 +8,7 @@ from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.showing.console import Answer
+from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Model
 from protodask.pipeline.telling.wording import count, shorten
@@ -32,13 +33,21 @@ def export(
     In an Excel file all text stays text. In a CSV file it is written as it is: what begins with = + - or @ may be taken
     for a formula by a spreadsheet.
     """
-    from protodask.errors import InputError
     from protodask.explain.exports import check_export, suffix_of
     from protodask.explain.requests import export_model
 
     if suffix_of(out) == ".onnx":
-        of_tables = what is not None or training is not None
-        return _export_graph(model, out, of_tables, batches, calibrated, overwrite)
+        from protodask.prototypes.model import load_model
+
+        if what is not None or training is not None:
+            raise InputError(
+                "settings-conflict",
+                f"{out} is to be a graph, which has no tables.",
+                "Leave --table and --training out, or give a file that ends in .csv, .parquet or .xlsx.",
+            )
+        load_model(model).to_onnx(out, n_batches=batches, calibrated=calibrated, overwrite=overwrite)
+        said = f"The file {shorten(out)} has what the model computes, for ONNX runtimes."
+        return Answer(lambda: {"path": out, "calibrated": calibrated}, [said])
     if calibrated or batches is not None:
         raise InputError(
             "settings-conflict",
@@ -53,20 +62,3 @@ def export(
         found = export_model(model, out, what=what, training=training, overwrite=overwrite, engine=engine)
     tables = " and ".join(f"{table.name} ({count(table.n_rows, 'row')})" for table in found.tables)
     return Answer(found.describe, [f"The file {shorten(found.path)} has the {tables}."])
-
-
-def _export_graph(
-    model: str, out: str, of_tables: bool, batches: int | None, calibrated: bool, overwrite: bool
-) -> Answer:
-    from protodask.errors import InputError
-    from protodask.prototypes.model import load_model
-
-    if of_tables:
-        raise InputError(
-            "settings-conflict",
-            f"{out} is to be a graph, which has no tables.",
-            "Leave --table and --training out, or give a file that ends in .csv, .parquet or .xlsx.",
-        )
-    load_model(model).to_onnx(out, n_batches=batches, calibrated=calibrated, overwrite=overwrite)
-    said = f"The file {shorten(out)} has what the model computes, for ONNX runtimes."
-    return Answer(lambda: {"path": out, "calibrated": calibrated}, [said])

@@ -12,6 +12,7 @@ from protodask.cli.grouping import grouped
 from protodask.cli.options import Json
 from protodask.cli.showing.console import Answer, give, say
 from protodask.cli.showing.description import told_description
+from protodask.errors import StorageError
 from protodask.pipeline.steps.base import Option
 
 
@@ -51,7 +52,6 @@ def _answer(found: dict[str, Any]) -> Answer:
 
 
 def _watch(path: str, seconds: float, as_json: bool) -> None:
-    from protodask.errors import StorageError
     from protodask.pipeline.inspecting.describe import describe_place
     from protodask.pipeline.telling.json_file import to_json_line
 

@@ -48,12 +48,12 @@ def plan(
     Exit code 3 says that it does not.
     """
     from protodask.data import Dataset
-    from protodask.pipeline.work.settings import chosen_config
+    from protodask.pipeline.work.settings import fit_config
     from protodask.prototypes.model import load_model
     from protodask.prototypes.planning import plan as plan_fit
 
     with wrong_use():
-        settings = chosen_config(training, training.config)
+        settings = fit_config(training)
     model = None if training.start is None else load_model(training.start)
     dataset = Dataset.open(data)
     with computing_engine(computing) as (engine, _):

@@ -9,12 +9,7 @@ import typer
 
 from protodask.cli.grouping import grouped
 from protodask.cli.showing.console import Answer
-from protodask.cli.showing.registry import (
-    describe_registry,
-    told_difference,
-    told_registry,
-    told_version,
-)
+from protodask.cli.showing.registry import describe_registry, told_difference, told_registry, told_version
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.wording import count, shorten
 

@@ -24,24 +24,19 @@ if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.pipeline.file.definition import Pipeline
     from protodask.pipeline.state.runner import Part
-    from protodask.pipeline.steps import FitStep, Step
+    from protodask.pipeline.steps.base import Step
+    from protodask.pipeline.steps.fit import FitStep
     from protodask.pipeline.telling.result import Result
     from protodask.prototypes.planning import Plan
 
 
-def _show_schema(asked: bool) -> None:
+def _show_text(option: typer.CallbackParam, asked: bool) -> None:
     if asked:
-        from protodask.pipeline.file.schema import schema_text
-
-        typer.echo(schema_text(), nl=False)
-        raise typer.Exit
-
-
-def _show_reference(asked: bool) -> None:
-    if asked:
-        from protodask.pipeline.file.reference import reference
-
-        typer.echo(reference(), nl=False)
+        if option.name == "schema":
+            from protodask.pipeline.file.schema import schema_text as text_of
+        else:
+            from protodask.pipeline.file.reference import reference as text_of
+        typer.echo(text_of(), nl=False)
         raise typer.Exit
 
 
@@ -75,7 +70,7 @@ def run(
             metavar="",
             help="Print the JSON Schema of pipeline files.",
             is_eager=True,
-            callback=_show_schema,
+            callback=_show_text,
         ),
     ] = False,
     reference: Annotated[
@@ -85,7 +80,7 @@ def run(
             metavar="",
             help="Print what all steps and their settings are.",
             is_eager=True,
-            callback=_show_reference,
+            callback=_show_text,
         ),
     ] = False,
     telling: Telling = TELL_NOBODY,
@@ -157,7 +152,7 @@ def _part(definition: Pipeline, first: str | None, last: str | None, only: str |
 
 def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_json: bool) -> Answer:
     from protodask.cli.showing.run import told_run
-    from protodask.pipeline.state.runner import run_pipeline
+    from protodask.pipeline.state.runner import check_pipeline, run_pipeline
 
     try:
         with ExitStack() as stack:
@@ -173,19 +168,12 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
                 engine, reporter = opened()
                 return step.perform(engine, reporter.hear)
 
-            outcome = run_pipeline(definition, perform, listen=told.hear, part=part, check=_check)
+            outcome = run_pipeline(definition, perform, listen=told.hear, part=part, check=wrong_use()(check_pipeline))
     except BaseException:
         if told.ended is not None and as_json:  # people are told what went wrong, programs what became of each step
             show_json(told.ended.describe())
         raise
     return Answer(outcome.describe, told_run(outcome), ANSWER_IS_NO if outcome.status == "refused" else 0)
-
-
-def _check(definition: Pipeline) -> None:
-    from protodask.pipeline.state.runner import check_pipeline
-
-    with wrong_use():
-        check_pipeline(definition)
 
 
 def _draw(definition: Pipeline, place: str) -> Answer:

@@ -11,8 +11,8 @@ from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import ANSWER_IS_NO
 from protodask.cli.grouping import Command, grouped
 from protodask.cli.showing.console import Answer
-from protodask.pipeline.steps import AppendStep, IngestStep, Step
-from protodask.pipeline.steps.base import Option
+from protodask.pipeline.steps.base import Option, Step
+from protodask.pipeline.steps.ingest import AppendStep, IngestStep
 from protodask.pipeline.telling.result import FilesFailedError, Piece, Result
 
 

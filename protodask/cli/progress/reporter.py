@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 import typer
@@ -69,13 +69,11 @@ def reporting(
     show: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None
 ) -> Iterator[Reporter]:
     """A reporter for standard error, or for lines that `show` takes; warnings become lines of it, or go to `warn`."""
+    made: AbstractContextManager[Reporter] = nullcontext(LogReporter(show=show))
     if show is None and is_terminal():
-        with _terminal_reporter() as reporter, _warnings_as_lines(reporter, warn):
-            yield reporter
-    else:
-        log = LogReporter(show=show)
-        with _warnings_as_lines(log, warn):
-            yield log
+        made = _terminal_reporter()
+    with made as reporter, _warnings_as_lines(reporter, warn):
+        yield reporter
 
 
 OF_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,6 @@ from protodask.places import mask_text
 
 def is_terminal() -> bool:
     """Whether standard error is a terminal that can move its cursor."""
-    import os
-
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from protodask.cli.showing.budget import told_budget_folder, told_budget_run
 from protodask.cli.showing.robust import told_robust_model, told_robust_predictions, told_robust_run
 from protodask.cli.showing.search import told_search_run
+from protodask.pipeline.steps.tune import MOST_TRIALS
 from protodask.pipeline.telling.figures import rows_of
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import (
@@ -56,7 +57,6 @@ def _told_dataset(found: Mapping[str, Any]) -> Iterator[Piece]:
 
 
 def _told_model(found: Mapping[str, Any]) -> Iterator[Piece]:
-    from protodask.pipeline.steps.tune import MOST_TRIALS
     from protodask.selection.results import as_text, read_search
 
     yield Pairs(

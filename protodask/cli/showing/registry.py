@@ -47,7 +47,7 @@ def told_registry(registry: Registry) -> Iterator[Piece]:
     yield ""
     yield "The newest moves of aliases"
     newest = reversed(moves[-SHOWN_MOVES:])
-    rows = [[_time(move.time), move.alias, _number(move.before), _number(move.after), move.why] for move in newest]
+    rows = [[_time(move.time), move.alias, _value(move.before), _value(move.after), move.why] for move in newest]
     yield Table(["time", "alias", "from", "to", "why"], rows, whole=True)
 
 
@@ -117,10 +117,6 @@ def _compared(entry: Changed, rise: bool) -> list[str]:
 
 def _value(value: Any) -> str:
     return "" if value is None else value_text(value)
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)
 
 
 def _time(text: str) -> str:

@@ -42,12 +42,7 @@ def told_robust_model(found: Mapping[str, Any]) -> Iterator[Piece]:
 
 def told_robust_run(found: Mapping[str, Any]) -> Iterator[Piece]:
     """How far a robust fit has come, from its run directory."""
-    yield Pairs(
-        [
-            *run_pairs(found),
-            *recorded_pairs(found["last_recorded"]),
-        ]
-    )
+    yield Pairs([*run_pairs(found), *recorded_pairs(found["last_recorded"])])
     if isinstance(found["config"], Mapping):
         yield ""
         yield Pairs([(str(name), value_text(value)) for name, value in found["config"].items()])

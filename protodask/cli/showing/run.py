@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from protodask.pipeline.telling.events import (
+    GateRefused,
+    RunEnded,
+    RunEvent,
+    Said,
+    StepFailed,
+    StepFresh,
+    StepIdentity,
+    StepStarted,
+)
 from protodask.pipeline.telling.result import Piece, Table
 from protodask.pipeline.telling.wording import count, describe_seconds, size
 
 if TYPE_CHECKING:
     from protodask.pipeline.state.dry_run import Cost, StepPlan
-    from protodask.pipeline.telling.events import RunEnded, RunEvent, StepIdentity
 
 
 def describe_event(event: RunEvent, steps: int) -> Iterator[str]:
     """Lines on what happens in a run of so many steps."""
-    from protodask.pipeline.telling.events import GateRefused, Said, StepFailed, StepFresh, StepStarted
-
     match event:
         case StepFresh():
             yield f"{_step(event.step, steps)} is up to date{_left(event.waiting or 0)}"

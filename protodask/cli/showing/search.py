@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from protodask.pipeline.steps.training import CONFIG_NAMES
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import progress_pairs, recorded_pairs, run_pairs, shorten, value_text
 
@@ -49,7 +50,6 @@ def told_search_run(found: Mapping[str, Any]) -> Iterator[Piece]:
 
 def _search_settings(search: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """By the names that the command line gives them, without those that do not count."""
-    from protodask.pipeline.steps import CONFIG_NAMES
     from protodask.pipeline.work.settings import SEARCH_NAMES
 
     joint = search.get("strategy") == "joint"

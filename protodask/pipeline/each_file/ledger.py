@@ -61,8 +61,13 @@ class Scored:
 
     @property
     def aside(self) -> str:
-        """The name under which the part is written."""
-        return aside_name(self.part, self.run)
+        """The name under which the part is written before it is noted."""
+        return f".{self.part}.partial-{self.run}"
+
+    @property
+    def blocks(self) -> str:
+        """The folder where the blocks of a part are written that is large."""
+        return f".{self.part}.blocks-{self.run}"
 
 
 @dataclass(frozen=True)
@@ -89,10 +94,13 @@ class Ledger:
     """Of the files that were scored."""
     repeated: set[tuple[str, str]] = field(default_factory=set)
     """Names and digests of the others."""
+    latest: dict[str, str] = field(default_factory=dict)
+    """By name, the digest that a file had when it was noted last."""
     end: int = 0
     """Bytes of its whole lines."""
 
     def add(self, entry: Entry) -> None:
+        self.latest[entry.file] = entry.digest
         match entry:
             case Scored():
                 self.scored[entry.digest] = entry
@@ -112,16 +120,6 @@ def part_name(name: str, digest: str) -> str:
     """The name of a file's part: no reader ignores it, or takes it for a partition of some column's value."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "_", os.path.splitext(os.path.basename(name))[0], flags=re.ASCII)
     return f"{stem.lstrip('._-')[:LONGEST_NAME] or 'rows'}-{digest}.parquet"
-
-
-def aside_name(part: str, run: str) -> str:
-    """Where a run writes a part before it is noted."""
-    return f".{part}.partial-{run}"
-
-
-def blocks_name(part: str, run: str) -> str:
-    """The folder where a run writes the blocks of a part that is large."""
-    return f".{part}.blocks-{run}"
 
 
 def read_ledger(folder: str) -> Ledger:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Literal
 
 from protodask.data.places.locations import is_url, locate
@@ -60,6 +61,8 @@ def look_through(
     """The files that there is something to do about, with the digest of their content, or why there is none."""
     found: set[str] = set()
     for file in files:
+        if not file.settled and _is_as_noted(file, ledger, cache):
+            continue
         try:
             digest = cache.digest_of(file, ledger.scored) if file.settled else None
         except StorageError as error:
@@ -77,3 +80,16 @@ def look_through(
             yield file, digest, fate
         elif repeats:
             yield file, digest, "repeated"
+
+
+def _is_as_noted(file: SourceFile, ledger: Ledger, cache: DigestCache) -> bool:
+    """Whether a file that changed a moment ago has the content that was noted of it, as one that was touched.
+
+    It is read only if its size is the same, and then not once more when it has settled.
+    """
+    noted = ledger.scored.get(ledger.latest.get(file.name, ""))
+    if noted is None or noted.size != file.size:
+        return False
+    with suppress(StorageError):
+        return cache.digest_of(file, ledger.scored) == noted.digest
+    return False

@@ -17,13 +17,13 @@ from protodask.data.places.local_files import flush
 from protodask.data.places.locations import storage_errors
 from protodask.data.tables.small_files import NotSmallError, encode_file, is_small
 from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
-from protodask.engine import Arrays, Block, Engine, Source
+from protodask.engine import Arrays, Block, Engine
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
-from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
+from protodask.pipeline.each_file.ledger import Scored, part_name
 from protodask.pipeline.steps.predict import PredictStep
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction_columns import PREDICTED, prediction_columns
-from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, rows_to_predict, with_advice
+from protodask.prototypes.rows_to_score import dropped_columns, marked_rows, read_columns, with_advice
 from protodask.prototypes.scoring import predict_block
 
 SOURCE = "source"
@@ -127,9 +127,9 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
 def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> Outcome:
     """Score a file block by block, and put the blocks together to a part."""
     try:
-        source = _rows(new, scoring, model, engine)
+        source = scoring.step.rows(model, engine, new.file.path)
         entry = scoring.entry(new, source.layout.n_rows, marked_rows(source))
-        blocks = os.path.join(scoring.folder, blocks_name(entry.part, scoring.run))
+        blocks = os.path.join(scoring.folder, entry.blocks)
         with _writing(blocks):
             os.makedirs(blocks)
         try:
@@ -150,19 +150,6 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
     return entry if same else Changed(new.file.name)
 
 
-def _rows(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> Source:
-    """The rows of a large file."""
-    return rows_to_predict(
-        model,
-        new.file.path,
-        engine=engine,
-        unseen=scoring.step.unseen,
-        bad_rows=scoring.step.bad_rows,
-        drop=scoring.step.drop,
-        keep=scoring.step.keep,
-    )
-
-
 def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> bytes | Changed | Failed:
     """The schema that a part of a file would have."""
     try:
@@ -174,7 +161,7 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
             with suppress(NotSmallError):
                 table = _small_table(new, content, scoring, model)
         if table is None:
-            source = _rows(new, scoring, model, engine)
+            source = scoring.step.rows(model, engine, new.file.path)
             found = predict_block(source.read(0), model, scoring.n_batches, scoring.step.calibrated)
             table = _table(_file_name(new), model.classes, 0, found)
     except Exception as error:

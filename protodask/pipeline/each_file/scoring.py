@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from protodask.data.arrays.array_store import store_key
@@ -19,24 +20,10 @@ from protodask.data.places.records import Fields, RecordKind, recognize, seal, u
 from protodask.data.places.storage import check_outside, read_marker, write_marker
 from protodask.data.tables.parquet_folder import check_parquet, is_parquet
 from protodask.data.tables.small_files import is_small
-from protodask.data.tables.source_files import (
-    DigestCache,
-    SourceFile,
-    Unusable,
-    cache_beside,
-    files_of,
-)
+from protodask.data.tables.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
-from protodask.pipeline.each_file.ledger import (
-    SCORED_FILES,
-    Ledger,
-    Repeated,
-    Scored,
-    leftovers,
-    publish,
-    recover,
-)
+from protodask.pipeline.each_file.ledger import SCORED_FILES, Ledger, Repeated, Scored, leftovers, publish, recover
 from protodask.pipeline.each_file.news import look_through
 from protodask.pipeline.each_file.parts import (
     SOURCE,
@@ -260,7 +247,7 @@ class _Run:
         new = self._new_files()
         first = next(new, None)
         if first is not None:
-            self._score(_chained(first, new))
+            self._score(chain((first,), new))
         self._note_repeated()
         return FilesScored(
             path=self.where,
@@ -326,7 +313,7 @@ class _Run:
             if isinstance(found, bytes):
                 schema = found
                 _create(self.where, schema)
-                new = _chained(first, new)
+                new = chain((first,), new)
             else:
                 self._take([found])
         scoring = replace(scoring, schema=schema)
@@ -377,7 +364,8 @@ class _Run:
         self._note(noted)
 
     def _repetition(self, name: str, digest: str) -> Repeated:
-        return Repeated(name, digest, self.ledger.scored[digest].file, _now())
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return Repeated(name, digest, self.ledger.scored[digest].file, now)
 
     def _note(self, noted: Sequence[Repeated]) -> None:
         publish(self.where, noted)
@@ -396,15 +384,6 @@ _SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, _
 def _unusable(name: str, error: ProtodaskError) -> Failed:
     """A file that has no digest, as nobody could read it."""
     return Failed(name, "", error.code, error.seen, error.remedy)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _chained(first: NewFile, rest: Iterator[NewFile]) -> Iterator[NewFile]:
-    yield first
-    yield from rest
 
 
 def _batches(files: Iterator[NewFile]) -> Iterator[tuple[NewFile, ...]]:

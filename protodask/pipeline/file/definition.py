@@ -13,7 +13,8 @@ from protodask.errors import Code, InputError, ProtodaskError
 from protodask.pipeline.file.places import inputs, outputs, settings_of_places, takes_in
 from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
-from protodask.pipeline.steps import STEPS, Place, Step
+from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps.base import Place, Step
 from protodask.pipeline.telling.notify import Notify, check_notify
 from protodask.places import mask
 
@@ -74,7 +75,7 @@ class Pipeline:
 
 
 def read_pipeline(
-    path: str, settings: Mapping[str, Variable] | None = None, environment: Mapping[str, str] | None = None
+    path: str, settings: Mapping[str, Variable] | None = None, environment: Mapping[str, str] = os.environ
 ) -> Pipeline:
     """Read a pipeline file. Variables have the values of `settings`, else those of the environment, else the file's.
 
@@ -85,21 +86,20 @@ def read_pipeline(
     if unknown := [key for key in content if key not in KEYS]:
         raise InputError(
             "unknown-key",
-            f"The pipeline {path}, line {document.line(unknown[0])}, has the unknown key {shown(unknown[0])}.",
+            f"{_at(document, unknown[0])}, has the unknown key {shown(unknown[0])}.",
             f"{suggestion(unknown[0], KEYS)}The keys are {', '.join(KEYS)}.",
         )
     description = content.get("description", "")
     if not isinstance(description, str):
         raise InputError("bad-setting", f"The pipeline {path}: description is {shown(description)}.", "Give text.")
-    given = os.environ if environment is None else environment
-    variables = _variables(document, settings or {}, given, path)
+    variables = _variables(document, settings or {}, environment)
     steps = content.get("steps")
     if not isinstance(steps, list) or not steps:
         raise InputError(
             "setting-missing", f"The pipeline {path} has no steps.", "Add a list `steps:` of what is to be done."
         )
     try:
-        named = _steps(document, steps, variables, path)
+        named = _steps(document, steps, variables)
     except RecursionError as error:
         raise InputError(
             "bad-setting", f"The pipeline {path} contains itself.", "Remove the alias that leads back."
@@ -111,9 +111,9 @@ def read_pipeline(
         tuple(entry.step for entry in named),
         tuple(entry.name for entry in named),
         tuple(entry.line for entry in named),
-        _state(document, variables, path),
-        _overlap(document, path),
-        _notify(document, variables, path),
+        _state(document, variables),
+        _overlap(document),
+        _notify(document, variables),
         tuple(note for entry in named for note in entry.notes),
     )
     _check_circles(pipeline)
@@ -143,7 +143,7 @@ class Beforehand:
     notify: Notify | None = None
 
 
-def read_beforehand(path: str, settings: Sequence[str], environment: Mapping[str, str] = os.environ) -> Beforehand:
+def read_beforehand(path: str, settings: Sequence[str]) -> Beforehand:
     """Read it by itself, as far as it can be read; `settings` are texts "name=value"."""
     given = dict(text.split("=", 1) for text in settings if "=" in text)
     found: dict[str, Variable] = {}
@@ -153,10 +153,10 @@ def read_beforehand(path: str, settings: Sequence[str], environment: Mapping[str
         variables = document.content.get("variables")
         for name, default in variables.items() if isinstance(variables, Mapping) else ():
             with suppress(InputError):
-                found[name] = _variable(document, name, default, found, given, environment, path)
+                found[name] = _variable(document, name, default, found, given, os.environ)
         with suppress(InputError):
-            folder = _state(document, found, path) or folder
-        notify = _notify(document, found, path)
+            folder = _state(document, found) or folder
+        notify = _notify(document, found)
     return Beforehand(folder, notify)
 
 
@@ -166,8 +166,13 @@ def usual_state_folder(path: str) -> str:
     return os.path.join(STATE_FOLDER, stem or "pipeline")
 
 
-def _state(document: Document, variables: Mapping[str, Variable], path: str) -> str:
-    where = f"The pipeline {path}, line {document.line('state')}: state"
+def _at(document: Document, *keys: str | int) -> str:
+    """How an error begins that is about what stands at a place of the file."""
+    return f"The pipeline {document.path}, line {document.line(*keys)}"
+
+
+def _state(document: Document, variables: Mapping[str, Variable]) -> str:
+    where = f"{_at(document, 'state')}: state"
     state = _fill(document.content.get("state", ""), variables, where)
     if not isinstance(state, str) or "://" in state:
         code: Code = "not-local" if isinstance(state, str) else "bad-setting"
@@ -175,25 +180,21 @@ def _state(document: Document, variables: Mapping[str, Variable], path: str) -> 
     return state
 
 
-def _overlap(document: Document, path: str) -> Overlap:
+def _overlap(document: Document) -> Overlap:
     overlap = document.content.get("overlap", "refuse")
     if overlap not in get_args(Overlap):
-        raise InputError(
-            "unknown-name",
-            f"The pipeline {path}, line {document.line('overlap')}: overlap is {shown(overlap)}.",
-            "Choose refuse, wait or leave.",
-        )
+        seen = f"{_at(document, 'overlap')}: overlap is {shown(overlap)}."
+        raise InputError("unknown-name", seen, "Choose refuse, wait or leave.")
     return overlap  # type: ignore[no-any-return]
 
 
-def _notify(document: Document, variables: Mapping[str, Variable], path: str) -> Notify | None:
+def _notify(document: Document, variables: Mapping[str, Variable]) -> Notify | None:
     content = document.content.get("notify")
     if content is None:
         return None
 
     def at(key: str | None) -> str:
-        line = document.line("notify") if key is None else document.line("notify", key)
-        return f"The pipeline {path}, line {line}: notify"
+        return f"{_at(document, 'notify', *(() if key is None else (key,)))}: notify"
 
     values = _fill(content, variables, at(None))
     if isinstance(values, Mapping):
@@ -216,24 +217,24 @@ def _notify(document: Document, variables: Mapping[str, Variable], path: str) ->
 
 
 def _variables(
-    document: Document, settings: Mapping[str, Variable], environment: Mapping[str, str], path: str
+    document: Document, settings: Mapping[str, Variable], environment: Mapping[str, str]
 ) -> dict[str, Variable]:
     content = document.content.get("variables")
     given = {} if content is None else content
-    where = f"The pipeline {path}: variables"
+    where = f"The pipeline {document.path}: variables"
     if not isinstance(given, Mapping):
         raise InputError("bad-setting", f"{where} are {shown(given)}.", "Give names and values.")
     if unknown := [name for name in settings if name not in given]:
         raise InputError(
             "unknown-name",
-            f"The pipeline {path} has no variable {unknown[0]!r}.",
+            f"The pipeline {document.path} has no variable {unknown[0]!r}.",
             f"{suggestion(unknown[0], map(str, given))}Its variables are {', '.join(map(str, given))}."
             if given
             else "It has no variables to set.",
         )
     found: dict[str, Variable] = {}
     for name, default in given.items():
-        found[name] = _variable(document, name, default, found, settings, environment, path)
+        found[name] = _variable(document, name, default, found, settings, environment)
     return found
 
 
@@ -244,9 +245,8 @@ def _variable(
     above: Mapping[str, Variable],
     settings: Mapping[str, Variable],
     environment: Mapping[str, str],
-    path: str,
 ) -> Variable:
-    said = f"The pipeline {path}, line {document.line('variables', name)}: variables"
+    said = f"{_at(document, 'variables', name)}: variables"
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InputError("bad-setting", f"{said} have the name {shown(name)}.", "Use letters, digits and underscores.")
     value = settings.get(name, environment.get(f"{ENVIRONMENT}{name}", default))
@@ -264,20 +264,17 @@ class _Named:
     notes: tuple[str, ...] = ()
 
 
-def _steps(
-    document: Document, entries: Sequence[Any], variables: Mapping[str, Variable], path: str
-) -> tuple[_Named, ...]:
+def _steps(document: Document, entries: Sequence[Any], variables: Mapping[str, Variable]) -> tuple[_Named, ...]:
     known = dict(variables)
     taken = set(variables)
     named: list[_Named] = []
     for number, entry in enumerate(entries, start=1):
-        found = _step(document, entry, known, path, number)
+        found = _step(document, entry, known, number)
         if found.name:
             if found.name in taken:
                 raise InputError(
                     "named-twice",
-                    f"The pipeline {path}, line {found.line}, step {number} has the name {found.name!r}, which is "
-                    "taken.",
+                    f"{_at(document, 'steps', number - 1)}, step {number} has the name {found.name!r}, which is taken.",
                     "Choose one that no variable and no other step has.",
                 )
             taken.add(found.name)
@@ -296,9 +293,8 @@ def _outputs(named: _Named) -> dict[str, Variable]:
     return {**({named.name: next(iter(places.values()))} if places else {}), **places}
 
 
-def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: str, number: int) -> _Named:
-    line = document.line("steps", number - 1)
-    where = f"The pipeline {path}, line {line}, step {number}"
+def _step(document: Document, entry: Any, known: Mapping[str, Variable], number: int) -> _Named:
+    where = f"{_at(document, 'steps', number - 1)}, step {number}"
     remedy = f"Begin it with the name of one step: {', '.join(STEPS)}."
     if not isinstance(entry, Mapping):
         raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)
@@ -317,8 +313,8 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
         )
 
     def at(key: str | None) -> str:
-        of_key = line if key is None else document.line("steps", number - 1, kind, key)
-        return f"The pipeline {path}, line {of_key}, step {number} ({kind})"
+        keys = () if key is None else (kind, key)
+        return f"{_at(document, 'steps', number - 1, *keys)}, step {number} ({kind})"
 
     parsed, notes = kind, tuple[str, ...]()
     if isinstance(values, Mapping):
@@ -335,7 +331,7 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
                 notes, parsed = (f"{at(key)}: with `{key}` it is the step `{other}` now: write that.",), other
             elif value is not None:
                 notes = (f"{at(key)}: `{key}` is a step of its own now: leave it out.",)
-    return _Named(parse_record(STEPS[parsed], values, at), name, line, notes)
+    return _Named(parse_record(STEPS[parsed], values, at), name, document.line("steps", number - 1), notes)
 
 
 def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:

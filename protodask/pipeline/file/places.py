@@ -1,4 +1,4 @@
-"""What the steps read and write: which of their settings are places."""
+"""What the steps read and write: which of their settings are places, and what may lie there. Light to import."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from typing import Any, get_args, get_type_hints
 
 from protodask.data.places.locations import is_url, locate
 from protodask.data.places.references import split_reference
-from protodask.data.tables.source_files import is_table_path
+from protodask.data.tables.source_files import check_present, is_table_path
 from protodask.pipeline.steps.base import Place, Step, option_of
+from protodask.pipeline.steps.training import Training, run_directory
+
+READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
+"""Settings of places that must be there; a champion or a reference may not have come yet."""
 
 _hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
 
@@ -59,6 +63,37 @@ def _places(step: Step, place: Place) -> Iterator[str]:
                 yield from places.values()
             case places:
                 yield from places
+
+
+def check_there(step: Step) -> None:
+    """Refuse what is certain: nothing to read at a place of this machine, or something in the way of what is written.
+
+    Training may go on from its record though its model is there, and what grows, or is divided again, may be there.
+    """
+    from protodask.data.places.locks import sweep
+    from protodask.data.places.storage import check_free
+    from protodask.data.places.whole_files import check_file_free
+
+    for setting in READ_BY_ALL:
+        found = getattr(step, setting, None)
+        for place in (found,) if isinstance(found, str) else found or ():
+            if split_reference(place) is None and not glob.has_magic(place):
+                check_present(place)
+    if step.may_be_there():
+        return
+    if isinstance(step, Training):
+        record = locate(run_directory(step.out, step.run_dir))
+        if os.path.exists(record):
+            return
+        sweep(record)  # what was killed while it removed the record of a training that was done
+    for setting in settings_of_places(type(step), Place.WRITTEN):
+        place = getattr(step, setting)
+        if place is None or is_url(locate(place)):
+            continue
+        if setting in ("table", "plot") or step.writes_files:
+            check_file_free(place, False)
+        else:
+            check_free(locate(place), False)
 
 
 def holds(output: str, place: str) -> bool:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from protodask.pipeline.file.places import names
 from protodask.pipeline.file.values import is_required, key_of, ordered_fields
-from protodask.pipeline.steps import STEPS, Option, Place, Step
-from protodask.pipeline.steps.base import option_of, plain_hint
+from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps.base import Option, Place, Step, option_of, plain_hint
 
 TITLE = """# The steps and their settings
 

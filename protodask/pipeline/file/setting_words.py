@@ -6,7 +6,8 @@ import re
 from dataclasses import fields
 
 from protodask.pipeline.file.values import key_of
-from protodask.pipeline.steps import CONFIG_NAMES, STEPS
+from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps.training import CONFIG_NAMES
 
 _KNOWN = {field.name: field.name for kind in STEPS.values() for field in fields(kind)} | {
     "n_folds": "folds",

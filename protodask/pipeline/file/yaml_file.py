@@ -60,6 +60,7 @@ for _tag, _pattern, _first in (
 class Document:
     """What a YAML file holds, and where it stands there."""
 
+    path: str
     content: dict[str, Any]
     node: yaml.Node | None
     """None for an empty file."""
@@ -119,12 +120,12 @@ def read_document(path: str | os.PathLike[str], loader: Loader = _AsWritten) -> 
             "unreadable", f"The file {name} is not valid YAML ({_reason(error)}).", "Correct it there."
         ) from error
     if content is None:
-        return Document({}, None)
+        return Document(name, {}, None)
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(
             "wrong-kind", f"The file {name} does not hold names and values.", "Write lines of the form `name: value`."
         )
-    return Document(content, node)
+    return Document(name, content, node)
 
 
 # What PyYAML raises where a value does not fit its tag, as `!!bool maybe` or the 31st of June, is of many kinds.

@@ -20,6 +20,7 @@ from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.each_file.ledger import SCORED_FILES, describe_ledger, read_ledger
 from protodask.pipeline.file.definition import read_beforehand
+from protodask.pipeline.file.yaml_file import read_document
 from protodask.pipeline.inspecting.budget import describe_budget, describe_budget_run
 from protodask.pipeline.inspecting.robust import (
     describe_robust_model,
@@ -73,6 +74,7 @@ def describe_pipeline(path: str) -> dict[str, Any]:
     folder = locate(read_beforehand(path, ()).state_folder)
     last = State(folder, path).last_run()
     if last is None:
+        read_document(path)  # of a file that cannot be read nobody knows where its runs are noted
         raise StorageError(
             "not-found",
             f"Nothing is known of runs of the pipeline {path} in {folder}.",

@@ -19,8 +19,9 @@ from protodask.data.places.storage import check_free
 from protodask.data.places.whole_files import check_file_free
 from protodask.errors import ClusterError, InputError
 from protodask.pipeline.file.yaml_file import read_mapping
-from protodask.pipeline.steps import FitStep, TuneStep
-from protodask.pipeline.work.settings import run_directory
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.training import run_directory
+from protodask.pipeline.steps.tune import TuneStep
 from protodask.prototypes.persistence import MODEL
 from protodask.prototypes.run_progress import DRIVER_LOG
 

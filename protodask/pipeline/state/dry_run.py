@@ -13,7 +13,7 @@ from protodask.pipeline.file.places import holds, inputs
 from protodask.pipeline.state.records import State
 from protodask.pipeline.state.runner import WHOLE, Part
 from protodask.pipeline.state.staleness import Planned, look, planned
-from protodask.pipeline.steps import FitStep
+from protodask.pipeline.steps.fit import FitStep
 from protodask.pipeline.telling.events import StepIdentity
 
 if TYPE_CHECKING:

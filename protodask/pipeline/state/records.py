@@ -174,18 +174,15 @@ class State:
 
     def begin(self, name: str, begun: Begun) -> None:
         """Note that a step begins: whatever lies at its outputs from now on is its own."""
-        self._write(f"{name}.begun.json", {**begun.__dict__})
-
-    def nothing_came(self, name: str) -> None:
-        """Note that a step that had begun has ended, and left its outputs as they were."""
-        self._forget_begun(name)
+        self._write(f"{name}.begun.json", vars(begun))
 
     def done(self, name: str, record: StepRecord) -> None:
         """Note that a step was done."""
-        self._write(f"{name}.json", {**record.__dict__, "refused": list(record.refused)})
-        self._forget_begun(name)
+        self._write(f"{name}.json", vars(record))
+        self.not_begun(name)
 
-    def _forget_begun(self, name: str) -> None:
+    def not_begun(self, name: str) -> None:
+        """Note that nothing of a step is unfinished: it was done, or left its outputs as they were."""
         with storage_errors(self.folder, "writing"), suppress(FileNotFoundError):
             os.unlink(self._path(f"{name}.begun.json"))
 

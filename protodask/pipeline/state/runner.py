@@ -20,7 +20,8 @@ from protodask.pipeline.file.values import suggestion
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of
-from protodask.pipeline.steps import Step, Training, describe_step
+from protodask.pipeline.steps.base import Step, describe_step
+from protodask.pipeline.steps.training import Training, run_directory
 from protodask.pipeline.telling.events import (
     GateRefused,
     Known,
@@ -155,7 +156,7 @@ class _Run:
             for plan in self.plans:
                 refused = self._step(plan)
                 if refused is not None:
-                    self._leave_out(self.plans[plan.number :])
+                    self.outcomes += [StepOutcome(left.identity, "left out") for left in self.plans[plan.number :]]
                     break
             if self.failed:
                 raise self.failed[0]
@@ -180,30 +181,26 @@ class _Run:
             self.outcomes.append(StepOutcome(step, "not looked at"))
             return None
         if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
-            self._wait(plan, step)
+            self._wait(plan)
             return None
         found = look(plan, self.state)
         if not found.fresh or self.part.forced:
             return self._do(plan, step, found)
-        result = None if found.record is None else found.record.result
-        self.listen(StepFresh(step, result, found.waiting))
-        self.outcomes.append(StepOutcome(step, "fresh", result, waiting=found.waiting))
+        result, seconds = (None, None) if found.record is None else (found.record.result, found.record.seconds)
+        self.listen(StepFresh(step, found.waiting))
+        self.outcomes.append(StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
         self._note_absent(plan)
         if found.record is not None and found.record.refused:
             self.listen(GateRefused(step, found.record.refused, plan.step.stops_at_no(), repeated=True))
             return found.record.refused
         return None
 
-    def _wait(self, plan: Planned, step: StepIdentity, waiting: int | None = None) -> None:
-        self.outcomes.append(StepOutcome(step, "waits", waiting=waiting))
+    def _wait(self, plan: Planned, waiting: int | None = None) -> None:
+        self.outcomes.append(StepOutcome(plan.identity, "waits", waiting=waiting))
         self._note_absent(plan)
 
     def _note_absent(self, plan: Planned) -> None:
         self.absent += [place for place in plan.writes if identity(place) is None]
-
-    def _leave_out(self, plans: tuple[Planned, ...]) -> None:
-        for plan in plans:
-            self.outcomes.append(StepOutcome(plan.identity, "left out"))
 
     def _do(self, plan: Planned, step: StepIdentity, found: Look) -> tuple[str, ...] | None:
         if not self.checked:
@@ -233,40 +230,39 @@ class _Run:
                 ),
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
-            self.state.nothing_came(plan.record)
-            self.listen(StepFresh(step, waiting=found.waiting))
-            self._wait(plan, step, found.waiting)
+            self.state.not_begun(plan.record)
+            self.listen(StepFresh(step, found.waiting))
+            self._wait(plan, found.waiting)
             return None
-        except ProtodaskError as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             self._note_failure(plan, own)
-            told = self._at_step(plan, error)
-            left = error.result if isinstance(error, FilesFailedError) else None
-            seconds = time.monotonic() - began
-            self.listen(StepFailed(step, seconds, told, left))
-            done = None if left is None else left.describe()
-            self.outcomes.append(StepOutcome(step, "failed", done, seconds, left))
-            if left is None:
-                raise told from error
-            self.failed.append(told)
-            self._note_absent(plan)
+            self._fail(plan, error, time.monotonic() - began)
             return None
-        except Exception as error:
-            self._note_failure(plan, own)
-            said = f"Something unexpected happened ({type(error).__name__}: {error})."
-            failure = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
-            self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
-            self.outcomes.append(StepOutcome(step, "failed", seconds=time.monotonic() - began))
-            raise
-        except (KeyboardInterrupt, SystemExit):
-            self._note_failure(plan, own)
-            self.outcomes.append(StepOutcome(step, "interrupted", seconds=time.monotonic() - began))
-            raise
         self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
         self._note_absent(plan)
         self.listen(StepDone(step, seconds, result))
         if refused is not None:
             self.listen(GateRefused(step, refused, plan.step.stops_at_no()))
         return refused
+
+    def _fail(self, plan: Planned, error: BaseException, seconds: float) -> None:
+        """Tell that a step failed or was stopped. The error ends the run, unless it is of some of the files alone."""
+        if not isinstance(error, Exception):
+            self.outcomes.append(StepOutcome(plan.identity, "interrupted", seconds=seconds))
+            raise error
+        said = f"Something unexpected happened ({type(error).__name__}: {error})."
+        unexpected = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
+        told = self._at_step(plan, error if isinstance(error, ProtodaskError) else unexpected)
+        left = error.result if isinstance(error, FilesFailedError) else None
+        self.listen(StepFailed(plan.identity, seconds, told, left))
+        done = None if left is None else left.describe()
+        self.outcomes.append(StepOutcome(plan.identity, "failed", done, seconds, left))
+        if not isinstance(error, ProtodaskError):
+            raise error
+        if left is None:
+            raise told from error
+        self.failed.append(told)
+        self._note_absent(plan)
 
     def _prepared(self, plan: Planned, found: Look, own: bool) -> Step:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
@@ -350,7 +346,6 @@ def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
 def _remove_unfinished(step: Step) -> None:
     """Remove the usual run directory of a step that began with other inputs or settings: nobody can go on from it."""
     from protodask.data.places.own_folder import own_folder
-    from protodask.pipeline.work.settings import run_directory
 
     if isinstance(step, Training) and step.run_dir is None:
         with suppress(InputError):

@@ -20,7 +20,7 @@ from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import holds, inputs, outputs, settings_that_do_not_count
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, record_name
-from protodask.pipeline.steps import Step
+from protodask.pipeline.steps.base import Step
 from protodask.pipeline.telling.events import StepIdentity
 from protodask.pipeline.telling.result import plain
 from protodask.places import mask

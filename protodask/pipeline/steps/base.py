@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get
 
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import refuse_hidden
+from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -148,9 +149,10 @@ class Step(ABC):
     def check(self) -> None:  # noqa: B027 - most steps have something to check, and some have nothing
         """Refuse settings that cannot work whatever the data; nothing but a file of settings is read."""
 
-    @abstractmethod
     def subject(self) -> str:
-        """What it works on, in a few words: "data.zarr into model.zarr"."""
+        """What it works on, in a few words; unless it says more, its model, if it has one, its data and its output."""
+        read = [mask(getattr(self, name)) for name in ("model", "data") if hasattr(self, name)]
+        return f"{' on '.join(read)} into {mask(self.out)}"  # type: ignore[attr-defined]
 
     def grows(self) -> bool:
         """Whether it adds to what it writes, which may be there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Written
@@ -140,9 +141,7 @@ def names_of(features: Sequence[str]) -> str:
 
 EXPLORING = "The sets of features"
 
-
-def _exploring(help: str, metavar: str | None = None) -> Option:
-    return Option(help, metavar, panel=EXPLORING)
+_exploring = partial(Option, panel=EXPLORING)
 
 
 @dataclass(frozen=True)

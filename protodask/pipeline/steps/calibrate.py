@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
-from protodask.pipeline.steps.rows import KnownRows, Model, Rows, check_batches
+from protodask.pipeline.steps.rows import KnownRows, Model, Rows
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.telling.wording import count, shorten
@@ -76,7 +76,6 @@ class CalibrateStep(KnownRows, Step):
         from protodask.evaluation.control_points import SplineSettings
 
         SplineSettings(self.bins, self.monotone)
-        check_batches(self.batches)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelCalibrated:
         from protodask.data import Dataset
@@ -102,9 +101,6 @@ class CalibrateStep(KnownRows, Step):
         save_model(calibrated, where, overwrite=self.overwrite)
         notes = (SEEN_BEFORE,) if key is not None and key in _trained_on(model) else ()
         return ModelCalibrated(where, model.classes, calibration, notes)
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} on {mask(self.data)} into {mask(self.out)}"
 
 
 def _trained_on(model: PrototypeSet) -> set[object]:

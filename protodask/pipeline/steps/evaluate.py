@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
-from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, Model, Rows, check_batches
+from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, Model, Rows
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Measured, Pairs, Piece, Table
 from protodask.pipeline.telling.wording import MOST_LINES, number
@@ -91,16 +91,12 @@ class EvaluateStep(KnownRows, Step):
     out: Annotated[Written | None, Option("Write the scores to a JSON file, too.", "FILE")] = None
     overwrite: Overwrite = False
 
-    def check(self) -> None:
-        check_batches(self.batches)
-
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelEvaluated:
         from protodask.data.places.whole_files import check_file_free
         from protodask.evaluation.model_scores import evaluate_model
         from protodask.pipeline.telling.json_file import written
         from protodask.prototypes.model import load_model
 
-        self.check()
         model = load_model(self.model)
         model.scored_batches(self.batches, self.calibrated)
         if self.out is not None:

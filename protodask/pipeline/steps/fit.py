@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Written
-from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training
+from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training, run_directory
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.telling.wording import count, describe_seconds, shorten
@@ -81,7 +81,7 @@ class FitStep(FitSettings, Training):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        from protodask.pipeline.work.settings import fit_config, run_directory
+        from protodask.pipeline.work.settings import fit_config
 
         fit_config(self)
         run_directory(self.out, self.run_dir)
@@ -90,7 +90,7 @@ class FitStep(FitSettings, Training):
         from protodask.data import Dataset
         from protodask.data.places.locations import locate
         from protodask.pipeline.work.published import published_model
-        from protodask.pipeline.work.settings import fit_config, run_directory
+        from protodask.pipeline.work.settings import fit_config
         from protodask.prototypes.fitting import fitted
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import model_fingerprint, save_model

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protodask.errors import InputError, some
+from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import KnownRows
 from protodask.pipeline.telling.events import Listener, nobody
@@ -125,14 +127,30 @@ class Limit:
     most: float | None = None
 
 
-def _limits(texts: Sequence[str]) -> dict[str, Limit]:
-    from protodask.pipeline.work.limits import parse_limits
+def parse_limits(texts: Sequence[str]) -> dict[str, Limit]:
+    """Limits from texts such as "accuracy>=0.8"; two of one figure, one of each kind, are taken together."""
+    found: dict[str, Limit] = {}
+    for text in texts:
+        at, sign = max((text.rfind(sign), sign) for sign in ("<=", ">="))
+        name, given = text[:at].strip(), text[at + 2 :].strip()
+        try:
+            value = float(given)
+        except ValueError:
+            value = math.nan
+        if at < 1 or not name or not math.isfinite(value):
+            raise InputError(
+                "bad-setting", f"{text!r} is no limit.", "Write it like drift.largest<=0.25 or accuracy>=0.8."
+            )
+        before = found.get(name, Limit())
+        if (before.least if sign == ">=" else before.most) is not None:
+            raise InputError(
+                "named-twice", f"The figure {name!r} has two limits of one kind.", "Give the narrower one."
+            )
+        found[name] = Limit(value, before.most) if sign == ">=" else Limit(before.least, value)
+    return found
 
-    return parse_limits(texts)
 
-
-def _of_models(help: str, metavar: str | None = None) -> Option:
-    return Option(help, metavar, panel=MODELS)
+_of_models = partial(Option, panel=MODELS)
 
 
 @dataclass(frozen=True)
@@ -157,7 +175,7 @@ class GateStep(KnownRows, Step):
             panel=FIGURES,
             flag="--limit",
             in_files="What figures of it must keep to, by their names: `drift.largest: {most: 0.25}`.",
-            read=_limits,
+            read=parse_limits,
         ),
     ] = field(default_factory=dict)
     model: Annotated[Read | None, _of_models("The challenger.", "MODEL")] = None
@@ -227,7 +245,6 @@ class GateStep(KnownRows, Step):
         from protodask.pipeline.telling.json_file import written
         from protodask.pipeline.work.limits import judge_figures, read_results
 
-        self.check()
         if self.out is not None:
             check_file_free(self.out, self.overwrite)
         figures: tuple[GateFigure, ...] = ()
@@ -260,8 +277,9 @@ class GateStep(KnownRows, Step):
         """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""
         from protodask.data import Dataset
         from protodask.data.places.references import has_alias
-        from protodask.evaluation.challenging import Rival, check_comparable, codes_of, compare_models, numbered
+        from protodask.evaluation.challenging import Rival, check_comparable, compare_models
         from protodask.prototypes.model import load_model
+        from protodask.prototypes.rows_to_score import codes_of, numbered
 
         challenger = load_model(model)
         if not has_alias(champion):
@@ -275,17 +293,17 @@ class GateStep(KnownRows, Step):
                 f"The table {mask(data)} has no column {challenger.target_name!r} with the true classes.",
                 "Name that column with --target, or compare on rows of known classes.",
             )
-        if unknown := [label for label in classes if (type(label), label) not in known]:
-            raise InputError(
-                "columns-differ",
-                f"The data {mask(data)} have classes that neither model knows: {some(list(map(repr, unknown)))}.",
-                "Compare on rows of classes that one of them was trained on.",
-            )
+        codes = codes_of(
+            classes,
+            known,
+            f"The data {mask(data)} have classes that neither model knows",
+            "Compare on rows of classes that one of them was trained on.",
+        )
         return compare_models(
             Rival(before, codes_of(before.classes, known)),
             Rival(challenger, codes_of(challenger.classes, known)),
             source,
-            codes_of(classes, known),
+            codes,
             engine,
             grouped=isinstance(source, Dataset) and source.has_group,
             loss=self.metric,

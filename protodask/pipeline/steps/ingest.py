@@ -7,16 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import (
-    Argument,
-    Option,
-    Overwrite,
-    Panel,
-    Read,
-    Step,
-    StepNews,
-    Written,
-)
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, StepNews, Written
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.telling.wording import count, shorten

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
-from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
+from protodask.pipeline.steps.rows import Batches, KnownRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Pairs, Piece, Result, Table
 from protodask.pipeline.telling.wording import count, shorten
@@ -270,7 +270,6 @@ class MonitorStep(KnownRows, Step):
     def check(self) -> None:
         from protodask.evaluation.interval import is_share
 
-        check_batches(self.batches)
         if not is_share(self.significance):
             raise InputError(
                 "bad-setting",
@@ -288,7 +287,6 @@ class MonitorStep(KnownRows, Step):
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import model_fingerprint
 
-        self.check()
         check_file_free(self.out, self.overwrite)
         model = load_model(self.model)
         fingerprint = model_fingerprint(model)
@@ -310,9 +308,6 @@ class MonitorStep(KnownRows, Step):
         result = RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
         write_json(self.out, result.file_content(), self.overwrite)
         return result
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} on {mask(self.data)} into {mask(self.out)}"
 
 
 def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fingerprint: str, n_batches: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
-from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion, check_batches
+from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Pairs, Piece, Result
 from protodask.pipeline.telling.wording import number, shorten
@@ -134,7 +134,6 @@ class PolicyStep(GivenRows, Step):
 
     def check(self) -> None:
         """Refuse settings that do not go together, or that cannot work whatever the data."""
-        check_batches(self.batches)
         if self.model is None and self.match is None:
             raise InputError(
                 "setting-missing",
@@ -167,7 +166,6 @@ class PolicyStep(GivenRows, Step):
         from protodask.pipeline.telling.json_file import written
         from protodask.prototypes.model import load_model
 
-        self.check()
         question = PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
         model = None if self.model is None else load_model(self.model)
         count = 0 if model is None else model.scored_batches(self.batches, self.calibrated)

@@ -6,25 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import (
-    Argument,
-    Option,
-    Overwrite,
-    Panel,
-    Read,
-    Step,
-    StepNews,
-    Written,
-)
-from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model, check_batches
+from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, StepNews, Written
+from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.telling.wording import shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
-    from protodask.engine import Engine
+    from protodask.engine import Engine, Source
     from protodask.pipeline.each_file.scoring import FilesScored
+    from protodask.prototypes.model import PrototypeSet
 
 
 @dataclass(frozen=True)
@@ -88,7 +80,6 @@ class PredictStep(GivenRows, Step):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        check_batches(self.batches)
         if self.keep:
             from protodask.prototypes.prediction_columns import check_kept
 
@@ -104,7 +95,7 @@ class PredictStep(GivenRows, Step):
         from protodask.pipeline.each_file.scoring import score_each_file
         from protodask.prototypes.model import load_model
         from protodask.prototypes.prediction import PREDICTIONS, predict
-        from protodask.prototypes.rows_to_score import marked_rows, rows_to_predict, with_advice
+        from protodask.prototypes.rows_to_score import marked_rows, with_advice
 
         if self.each_file:
             return score_each_file(self, engine, load_model)
@@ -113,15 +104,7 @@ class PredictStep(GivenRows, Step):
         where = locate(self.out)
         check_free(where, self.overwrite, PREDICTIONS)
         try:
-            source = rows_to_predict(
-                model,
-                *self.data,
-                engine=engine,
-                unseen=self.unseen,
-                bad_rows=self.bad_rows,
-                drop=self.drop,
-                keep=self.keep,
-            )
+            source = self.rows(model, engine, *self.data)
         except InputError as error:
             raise with_advice(error) from error
         rows = predict(
@@ -134,6 +117,20 @@ class PredictStep(GivenRows, Step):
             overwrite=self.overwrite,
         )
         return PredictionsWritten(where, rows, count, self.calibrated, marked_rows(source))
+
+    def rows(self, model: PrototypeSet, engine: Engine, *places: str) -> Source:
+        """The rows at some places, read for a model as is said."""
+        from protodask.prototypes.rows_to_score import rows_to_predict
+
+        return rows_to_predict(
+            model,
+            *places,
+            engine=engine,
+            unseen=self.unseen,
+            bad_rows=self.bad_rows,
+            drop=self.drop,
+            keep=self.keep,
+        )
 
     def subject(self) -> str:
         return f"{', '.join(map(mask, self.data))} with {mask(self.model)} into {mask(self.out)}"

@@ -58,11 +58,6 @@ class PruneStep(KnownRows, Step):
     prototypes: Annotated[int, Option("How many it may have.", least=1)]
     overwrite: Overwrite = False
 
-    def check(self) -> None:
-        from protodask.prototypes.setting_checks import check_count
-
-        check_count("prototypes", self.prototypes, 1)
-
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelPruned:
         from protodask.data.places.locations import locate
         from protodask.data.places.storage import check_free, check_outside
@@ -79,6 +74,3 @@ class PruneStep(KnownRows, Step):
         found = prune(model, self.prototypes, source, codes, engine)
         save_model(found.model, where, overwrite=self.overwrite)
         return ModelPruned(where, found)
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} on {mask(self.data)} into {mask(self.out)}"

@@ -97,19 +97,15 @@ class PublishStep(Step):
 
     def check(self) -> None:
         from protodask.data.places.registry_state import check_name
-        from protodask.registry.registry import check_keep
 
         check_name(self.alias, "an alias")
         for name in self.files:
             check_name(name, "a file")
-        if self.retain is not None:
-            check_keep(self.retain)
 
     def perform(self, engine: Engine | None = None, listen: Listener = nobody) -> ModelPublished:
         from protodask.data.places.locations import locate
         from protodask.registry.registry import Registry
 
-        self.check()
         metrics = None if self.metrics is None else read_metrics(self.metrics)
         registry = Registry(locate(self.registry))
         published = registry.publish(

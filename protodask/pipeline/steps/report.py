@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
-from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
+from protodask.pipeline.steps.rows import Batches, KnownRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.telling.wording import count, shorten, size
@@ -81,9 +81,6 @@ class ReportStep(KnownRows, Step):
     batches: Batches = None
     overwrite: Overwrite = False
 
-    def check(self) -> None:
-        check_batches(self.batches)
-
     def perform(self, engine: Engine, listen: Listener = nobody) -> ReportWritten:
         from protodask.data.places.whole_files import check_file_free, replace_file
         from protodask.explain.report import make_content, render, require_plots
@@ -132,9 +129,6 @@ class ReportStep(KnownRows, Step):
             content.quality.describe(),
             None if content.drift is None else content.drift.alarming,
         )
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} on {mask(self.data)} into {mask(self.out)}"
 
 
 def _named(source: Source, path: str) -> Rows:

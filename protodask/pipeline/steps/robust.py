@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protodask.errors import some
+from protodask.errors import InputError, some
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
-from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training
-from protodask.pipeline.telling.events import Listener, nobody
+from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training, run_directory
+from protodask.pipeline.telling.events import Listener, RobustStarted, nobody
 from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
@@ -20,8 +21,10 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.robust.bundle import Pass
+    from protodask.robust.config import RobustConfig
     from protodask.robust.measures import CertifiedSums
     from protodask.robust.model import RobustModel
+    from protodask.robust.training import RowsOfColumns
 
 
 @dataclass(frozen=True)
@@ -193,9 +196,7 @@ Certifying = Annotated[
     ),
 ]
 
-
-def _of_training(help: str, metavar: str | None = None, flag: str | None = None) -> Option:
-    return Option(help, metavar, panel=TRAINING, flag=flag)
+_of_training = partial(Option, panel=TRAINING)
 
 
 @dataclass(frozen=True)
@@ -249,15 +250,64 @@ class RobustFitStep(Training):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        from protodask.pipeline.work.robust import check_places, robust_config
+        self.chosen_config()
+        _check_places(self)
 
-        robust_config(self)
-        check_places(self)
+    def chosen_config(self) -> RobustConfig:
+        """The checked settings of the fit."""
+        from protodask.robust.config import RobustConfig
+
+        return RobustConfig(
+            formulation=self.formulation,
+            eps=self.eps,
+            C=self.cost,
+            gap=self.gap,
+            max_passes=self.max_passes,
+            weighted=self.weighted,
+        )
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RobustFitted:
-        from protodask.pipeline.work.robust import fit
+        from protodask.data import Dataset
+        from protodask.data.places.locations import locate
+        from protodask.data.places.storage import check_free
+        from protodask.pipeline.work.published import published_model
+        from protodask.robust.cone_program import load_clarabel
+        from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
+        from protodask.robust.training import robustly_fitted
 
-        return fit(self, engine, listen)
+        load_clarabel()  # whether there is anything to solve with is asked before the work is done
+        config = self.chosen_config()
+        where = locate(self.out)
+        run_dir = locate(run_directory(where, self.run_dir))
+        published = published_model(
+            where, run_dir, self.overwrite, ROBUST_MODEL, lambda path: robust_fingerprint(load_robust_model(path))
+        )
+        if published is not None and load_robust_model(where).config != config:
+            # The run may go on to a smaller gap; but its model would not take the place of this one.
+            check_free(where, self.overwrite, ROBUST_MODEL)
+        data = Dataset.open(self.data)
+        keep = self.run_dir is not None
+        listen(RobustStarted())
+        with robustly_fitted(data, config, run_dir, engine, listen, self.terms, keep) as run:
+            if robust_fingerprint(run.model) != published:
+                save_robust_model(run.model, where, overwrite=self.overwrite)
+        return RobustFitted(where, run.model, run.history)
+
+
+def _check_places(step: RobustFitStep) -> None:
+    """Refuse a model or terms where others write: the fit would end with no room for its model."""
+    from protodask.data.places.locations import locate
+
+    named = {"model": step.out, "run directory": run_directory(step.out, step.run_dir), "terms": step.terms}
+    places = {name: locate(place) for name, place in named.items() if place is not None}
+    # Terms may lie in a run directory, as they do by default.
+    for name, other in (("model", "run directory"), ("model", "terms"), ("run directory", "terms"), ("terms", "model")):
+        if name in places and other in places and f"{places[name]}/".startswith(f"{places[other]}/"):
+            raise InputError(
+                "places-overlap",
+                f"The {name} {mask(places[name])} would lie in the {other} {mask(places[other])}.",
+                "Choose places beside each other.",
+            )
 
 
 @dataclass(frozen=True)
@@ -278,9 +328,19 @@ class RobustPredictStep(GivenRows, Step):
         _check_certifying(self.formulation)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RobustPredicted:
-        from protodask.pipeline.work.robust import predict
+        from protodask.data.places.locations import locate
+        from protodask.data.places.storage import check_free
+        from protodask.prototypes.rows_to_score import rows_to_predict
+        from protodask.robust.persistence import load_robust_model
+        from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
 
-        return predict(self, engine)
+        model = load_robust_model(self.model)
+        where = locate(self.out)
+        check_free(where, self.overwrite, ROBUST_PREDICTIONS)
+        source = rows_to_predict(model, self.data, engine=engine, unseen=self.unseen, drop=self.drop)
+        name = model.certifying(self.formulation)
+        rows = predict_robust(model, source, _rows_of(model), where, engine, formulation=name, overwrite=self.overwrite)
+        return RobustPredicted(where, rows, name)
 
     def subject(self) -> str:
         return f"{mask(self.data)} with {mask(self.model)} into {mask(self.out)}"
@@ -313,9 +373,19 @@ class RobustEvaluateStep(KnownRows, Step):
             check_eps(self.eps)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RobustEvaluated:
-        from protodask.pipeline.work.robust import evaluate
+        from protodask.data.places.whole_files import check_file_free
+        from protodask.pipeline.telling.json_file import written
+        from protodask.robust.measures import evaluate_robust
+        from protodask.robust.persistence import load_robust_model
 
-        return evaluate(self, engine)
+        model = load_robust_model(self.model)
+        if self.out is not None:
+            check_file_free(self.out, self.overwrite)
+        source, codes = self.known_rows(self.data, model, engine)
+        name = model.certifying(self.formulation)
+        eps = model.config.eps if self.eps is None else self.eps
+        sums = evaluate_robust(model, source, _rows_of(model), codes, engine, formulation=name, eps=eps)
+        return written(RobustEvaluated(self.model, self.data, sums, name, eps, path=self.out), self.out, self.overwrite)
 
     def subject(self) -> str:
         return f"{mask(self.model)} on {mask(self.data)}"
@@ -326,3 +396,11 @@ def _check_certifying(formulation: Formulation | None) -> None:
         from protodask.robust.formulations import certifying
 
         certifying(formulation)
+
+
+def _rows_of(model: RobustModel) -> RowsOfColumns:
+    """What the numbers of rows like those a model was trained on say of its features."""
+    from protodask.robust.training import RowsOfColumns
+    from protodask.robust.uncertain_columns import columns_of_table
+
+    return RowsOfColumns(columns_of_table(model.columns))

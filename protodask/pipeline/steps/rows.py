@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Read
 
 if TYPE_CHECKING:
@@ -60,16 +59,7 @@ class KnownRows(GivenRows):
         """Rows of known classes at a place, and the model's class of each target code."""
         from protodask.prototypes.rows_to_score import rows_to_evaluate
 
-        return rows_to_evaluate(
-            model,
-            data,
-            engine=engine,
-            unseen=self.unseen,
-            drop=self.drop,
-            target=self.target,
-            weight=self.weight,
-            inclusion=self.inclusion,
-        )
+        return rows_to_evaluate(model, data, engine=engine, **self._how_read())
 
     def any_rows(
         self, data: str, model: TableModel, classes: Sequence[Label], engine: Engine
@@ -77,20 +67,7 @@ class KnownRows(GivenRows):
         """Rows at a place, raw tables with any of `classes`, and the class of each target code, if there are any."""
         from protodask.prototypes.rows_to_score import rows_of_any_class
 
-        return rows_of_any_class(
-            model,
-            data,
-            classes=classes,
-            engine=engine,
-            unseen=self.unseen,
-            drop=self.drop,
-            target=self.target,
-            weight=self.weight,
-            inclusion=self.inclusion,
-        )
+        return rows_of_any_class(model, data, classes=classes, engine=engine, **self._how_read())
 
-
-def check_batches(batches: int | None) -> None:
-    """Refuse a number of batches that no model has."""
-    if batches is not None and batches < 0:
-        raise InputError("bad-setting", f"batches is {batches}.", "Give a number of batches of the model, from 0.")
+    def _how_read(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(KnownRows)}

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Step, Written
+from protodask.pipeline.steps.ingest import DatasetWritten
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.steps.ingest import DatasetWritten
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,6 @@ class SampleDataStep(Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetWritten:
         from protodask.data import sample_data
-        from protodask.pipeline.steps.ingest import DatasetWritten
 
         dataset = sample_data(
             self.kind,

@@ -9,7 +9,6 @@ from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Re
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.telling.wording import shorten
-from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -72,6 +71,3 @@ class SplitStep(Step):
         )
         rows, by_group = (training.n_rows, held_out.n_rows), training.has_group
         return DatasetSplit(training.path, held_out.path, *rows, by="group" if by_group else "row")
-
-    def subject(self) -> str:
-        return f"{mask(self.data)} into {mask(self.out)}"

@@ -11,7 +11,6 @@ from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Re
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Piece, Result, Table
 from protodask.pipeline.telling.wording import number, shorten
-from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.data import Dataset, Label
@@ -145,6 +144,3 @@ class SubsampleStep(Step):
         parts = [DrawnPart(*part) for part in zip(draw.strata.shown, *figures, strict=True)]
         shown = tuple(part for part in parts if part.source_rows or by_class)
         return DatasetSubsampled(dataset, None if by_class else draw.strata.name, shown)
-
-    def subject(self) -> str:
-        return f"{mask(self.data)} into {mask(self.out)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option, Read, Step
 from protodask.places import mask
 
@@ -142,5 +143,17 @@ class Training(Step):
     out: str
     run_dir: str | None
 
-    def subject(self) -> str:
-        return f"{mask(self.data)} into {mask(self.out)}"
+
+def run_directory(out: str, run_dir: str | None) -> str:
+    """Where the record goes from which a fit goes on. Refused: none is named, and there is no place beside `out`."""
+    from protodask.data.places.locations import is_url, locate
+
+    if run_dir is not None:
+        return run_dir
+    if is_url(locate(out)):
+        raise InputError(
+            "not-local",
+            f"The model goes to the URL {mask(out)}, and the record from which a fit goes on needs a local folder.",
+            "Name one with --run-dir, or `run-dir` in a pipeline file.",
+        )
+    return f"{out.rstrip('/')}.run"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data, ModelFitted
-from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings
+from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings, run_directory
 from protodask.pipeline.telling.events import Listener, SearchStarted, nobody
 from protodask.pipeline.telling.result import Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
@@ -18,8 +18,6 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.prototypes.history import BatchRecord
-    from protodask.prototypes.model import PrototypeSet
     from protodask.selection.results import SearchResult, Trial
 
 
@@ -29,12 +27,9 @@ MOST_TRIALS = 10
 
 @dataclass(frozen=True)
 class ModelTuned(Result):
-    """A model whose hyperparameters were searched for lies at `path`, and all trials at `table` if that is one."""
+    """A model whose hyperparameters were searched for, and where all trials lie, if they lie anywhere."""
 
-    path: str
-    model: PrototypeSet
-    history: tuple[BatchRecord, ...]
-    """A record for each batch of the final model."""
+    fitted: ModelFitted
     search: SearchResult
     rows: int
     """Of the data."""
@@ -47,7 +42,7 @@ class ModelTuned(Result):
     @property
     def seed(self) -> int:
         """Of the draw of candidates that the model has."""
-        return int(self.model.provenance["fits"][-1]["config"]["seed"])
+        return int(self.fitted.model.provenance["fits"][-1]["config"]["seed"])
 
     @property
     def chosen(self) -> Trial:
@@ -57,7 +52,7 @@ class ModelTuned(Result):
     def describe(self) -> dict[str, Any]:
         chosen = self.chosen
         return {
-            **self._fitted.describe(),
+            **self.fitted.describe(),
             "kind": "tune",
             "group": self.group,
             "table": None if self.table is None else mask(self.table),
@@ -72,22 +67,18 @@ class ModelTuned(Result):
         }
 
     def summary(self) -> str:
-        return f"{self._fitted.summary()} {self._choice()}"
+        return f"{self.fitted.summary()} {self._choice()}"
 
     def told(self) -> Iterator[Piece]:
         from protodask.selection.results import as_text
 
         yield as_text(self.search, MOST_TRIALS)
         yield ""
-        yield self._fitted.summary()
+        yield self.fitted.summary()
         yield self._choice()
         if self.table is not None:
             yield f"All trials are in {shorten(self.table)}."
         yield from self.told_notes()
-
-    @property
-    def _fitted(self) -> ModelFitted:
-        return ModelFitted(self.path, self.model, self.history)
 
     def _choice(self) -> str:
         """What the model is, in one line."""
@@ -205,7 +196,7 @@ class TuneStep(TrainingSettings, Training):
         from protodask.data import Dataset
         from protodask.data.places.locations import locate
         from protodask.pipeline.work.published import check_beside, published_model, write_beside
-        from protodask.pipeline.work.settings import run_directory, search_config, tuned_config
+        from protodask.pipeline.work.settings import search_config, tuned_config
         from protodask.prototypes.persistence import model_fingerprint, save_model
         from protodask.selection.tuning import tuned
 
@@ -228,7 +219,8 @@ class TuneStep(TrainingSettings, Training):
             if model_fingerprint(run.model) != published:
                 save_model(run.model, where, overwrite=self.overwrite)
         notes = tuple(_notes_on(run.search, search.max_batches))
-        return ModelTuned(where, run.model, tuple(run.history), run.search, data.n_rows, group, self.table, notes)
+        fitted = ModelFitted(where, run.model, tuple(run.history))
+        return ModelTuned(fitted, run.search, data.n_rows, group, self.table, notes)
 
 
 def _notes_on(search: SearchResult, max_batches: int) -> Iterator[str]:

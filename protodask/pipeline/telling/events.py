@@ -57,8 +57,6 @@ class StepFresh:
     """A step has nothing to do: what it would make is there."""
 
     step: StepIdentity
-    result: Mapping[str, Any] | None = None
-    """What it left behind when it was done, as its result describes it; None where that is not known."""
     waiting: int | None = None
     """Of a step that takes what is new: files that changed a moment ago, and are left for the next run."""
 
@@ -114,6 +112,7 @@ class StepOutcome:
     result: Mapping[str, Any] | None = None
     """What it left behind, now or when it was done last, as plain values."""
     seconds: float | None = None
+    """How long it took, now or, of one that is fresh, when it was done last."""
     made: Result | None = None
     """What it left behind now."""
     waiting: int | None = None

@@ -10,7 +10,7 @@ from protodask._version import __version__
 from protodask.errors import ProtodaskError
 from protodask.pipeline.telling.events import SUCCESSES, RunEnded, RunEvent, RunListener, Status, StepOutcome
 from protodask.pipeline.telling.figures import FIGURES, FILES, figures_of, rows_of
-from protodask.pipeline.telling.open_metrics import Family, Sample, sample, to_text
+from protodask.pipeline.telling.open_metrics import Family, Sample, to_text
 from protodask.places import mask
 
 VERSION = Family("protodask_version", "1, with the version that did the latest run.")
@@ -65,31 +65,31 @@ def samples_of(end: RunEnded) -> Iterator[Sample]:
     """The figures of a run that has ended so."""
     # Absolute: two pipelines of one name may be watched on one machine.
     labels = {"pipeline": mask(end.pipeline if "://" in end.pipeline else os.path.abspath(end.pipeline))}
-    yield sample(VERSION, labels | {"version": __version__}, 1)
+    yield VERSION, labels | {"version": __version__}, 1
     for status in get_args(Status):
         if status != "left":
-            yield sample(STATUS, labels | {"status": status}, status == end.status)
-    yield sample(SUCCESS, labels, end.status in SUCCESSES)
-    yield sample(ENDED, labels, end.time.timestamp())
+            yield STATUS, labels | {"status": status}, status == end.status
+    yield SUCCESS, labels, end.status in SUCCESSES
+    yield ENDED, labels, end.time.timestamp()
     if end.known.succeeded is not None:
-        yield sample(SUCCEEDED, labels, end.known.succeeded.timestamp())
-    yield sample(DURATION, labels, end.seconds)
+        yield SUCCEEDED, labels, end.known.succeeded.timestamp()
+    yield DURATION, labels, end.seconds
     for outcome in end.known.steps:
         yield from _of_step(outcome, labels | {"step": outcome.step.name})
 
 
 def _of_step(outcome: StepOutcome, labels: dict[str, str]) -> Iterator[Sample]:
-    yield sample(STEP_PERFORMED, labels, outcome.status in ("done", "failed", "interrupted"))
-    yield sample(STEP_FAILED, labels, outcome.status in ("failed", "interrupted"))
+    yield STEP_PERFORMED, labels, outcome.status in ("done", "failed", "interrupted")
+    yield STEP_FAILED, labels, outcome.status in ("failed", "interrupted")
     if outcome.seconds is not None:
-        yield sample(STEP_DURATION, labels, outcome.seconds)
+        yield STEP_DURATION, labels, outcome.seconds
     if outcome.result is not None:
         rows = rows_of(outcome.result)
         if rows is not None:
-            yield sample(STEP_ROWS, labels, rows)
+            yield STEP_ROWS, labels, rows
             if outcome.seconds:
-                yield sample(STEP_SPEED, labels, rows / outcome.seconds)
+                yield STEP_SPEED, labels, rows / outcome.seconds
         for family, own, value in figures_of(outcome.result):
-            yield sample(family, labels | own, value)
+            yield family, labels | own, value
     if outcome.waiting is not None:
-        yield sample(FILES, labels | {"state": "waiting"}, outcome.waiting)
+        yield FILES, labels | {"state": "waiting"}, outcome.waiting

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-END = "# EOF\n"
-
 
 @dataclass(frozen=True)
 class Family:
@@ -21,26 +19,16 @@ class Family:
     unit: str | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One figure: which family it is of, its labels in their order, and its value."""
-
-    family: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-def sample(family: Family, labels: Mapping[str, str], value: float) -> Sample:
-    """A figure of a family."""
-    return Sample(family.name, tuple(labels.items()), float(value))
+Sample = tuple[Family, Mapping[str, str], float]
+"""One figure: which family it is of, its labels in their order, and its value."""
 
 
 def to_text(families: Sequence[Family], samples: Iterable[Sample]) -> str:
     """The text: families in their order, with the figures there are of them, the last of those with the same labels."""
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {family.name: {} for family in families}
-    for each in samples:
-        found[each.family][tuple((name, _clean(text)) for name, text in each.labels)] = each.value
-    return "".join(line for family in families for line in _lines(family, found[family.name])) + END
+    for family, labels, value in samples:
+        found[family.name][tuple((name, _clean(text)) for name, text in labels.items())] = float(value)
+    return "".join(line for family in families for line in _lines(family, found[family.name])) + "# EOF\n"
 
 
 def _lines(family: Family, values: Mapping[tuple[tuple[str, str], ...], float]) -> Iterator[str]:

@@ -24,13 +24,14 @@ from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_outside
 from protodask.engine import Engine
 from protodask.errors import InputError
+from protodask.pipeline.file.places import holds
 from protodask.pipeline.inspecting.budget import shown_sizes
-from protodask.pipeline.steps import BudgetStep
-from protodask.pipeline.steps.budget import BudgetBuilt
+from protodask.pipeline.steps.budget import BudgetBuilt, BudgetStep
+from protodask.pipeline.steps.training import run_directory
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, Listener
 from protodask.pipeline.work.budget_costs import read_costs
 from protodask.pipeline.work.published import check_beside, is_published, write_beside
-from protodask.pipeline.work.settings import chosen_config, run_directory
+from protodask.pipeline.work.settings import fit_config
 from protodask.places import mask
 from protodask.prototypes.folds import MAX_FOLDS
 
@@ -49,7 +50,7 @@ GREEDY: dict[str, tuple[TradeOff, ...] | None] = {
 
 def check_budget(step: BudgetStep) -> None:
     """Refuse settings that cannot work whatever the data; the files of costs and settings are read."""
-    config = chosen_config(step, step.config)
+    config = fit_config(step)
     if config.n_batches < 1:
         raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
     if not 2 <= step.folds <= MAX_FOLDS:
@@ -74,7 +75,7 @@ def check_budget(step: BudgetStep) -> None:
 
 def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBuilt:
     """Explore the sets of features, fit models, and write what the step asks for."""
-    config, costs = chosen_config(step, step.config), read_costs(step.costs)
+    config, costs = fit_config(step), read_costs(step.costs)
     where = local_place(step.out, "budgets")
     check_outside(where, step.data)
     run_dir = locate(run_directory(where, step.run_dir))
@@ -83,7 +84,7 @@ def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBu
         from protodask.explain.plot_figures import new_figure
 
         for place in (where, step.data, run_dir):
-            if _lies_inside(step.plot, place):
+            if holds(place, step.plot):
                 raise InputError(
                     "places-overlap",
                     f"The plot {step.plot} lies inside of {mask(place)}.",
@@ -112,12 +113,6 @@ def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBu
         if not (there and holds_budget(where, run.budget)):
             save_column_budget(run.budget, where, step.overwrite)
     return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run, greedy)))
-
-
-def _lies_inside(path: str, folder: str) -> bool:
-    """Whether a path is a folder or inside of it."""
-    own, other = os.path.realpath(path), os.path.realpath(folder)
-    return own == other or own.startswith(other.rstrip(os.sep) + os.sep)
 
 
 def _plot_format(path: str) -> str:

@@ -11,7 +11,7 @@ import difflib
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,8 @@ from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json
 from protodask.data.places.locations import is_url, locate
 from protodask.data.places.references import follow
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, some
-from protodask.pipeline.steps import Limit
+from protodask.pipeline.steps.gate import Limit
 from protodask.places import mask
-
-WRITE_LIMITS = "Write it like drift.largest<=0.25 or accuracy>=0.8."
 
 NAMES = ("name", "label")
 """What names an object in a list, in this order."""
@@ -40,27 +38,6 @@ class GateFigure:
     limit: Limit
     reason: str | None
     """Why it is a no; None where it is none."""
-
-
-def parse_limits(texts: Sequence[str]) -> dict[str, Limit]:
-    """Limits from texts such as "accuracy>=0.8"; two of one figure, one of each kind, are taken together."""
-    found: dict[str, Limit] = {}
-    for text in texts:
-        at, sign = max((text.rfind(sign), sign) for sign in ("<=", ">="))
-        name, given = text[:at].strip(), text[at + 2 :].strip()
-        try:
-            value = float(given)
-        except ValueError:
-            value = math.nan
-        if at < 1 or not name or not math.isfinite(value):
-            raise InputError("bad-setting", f"{text!r} is no limit.", WRITE_LIMITS)
-        before = found.get(name, Limit())
-        if (before.least if sign == ">=" else before.most) is not None:
-            raise InputError(
-                "named-twice", f"The figure {name!r} has two limits of one kind.", "Give the narrower one."
-            )
-        found[name] = Limit(value, before.most) if sign == ">=" else Limit(before.least, value)
-    return found
 
 
 def check_limits(limits: Mapping[str, Limit]) -> None:

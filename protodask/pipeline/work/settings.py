@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of, ordered_fields, parse_record
 from protodask.pipeline.file.yaml_file import read_mapping
-from protodask.pipeline.steps import CONFIG_NAMES, FitSettings, FitStep, TuneStep
-from protodask.places import mask
+from protodask.pipeline.steps.fit import FitStep
+from protodask.pipeline.steps.training import CONFIG_NAMES, FitSettings, run_directory
+from protodask.pipeline.steps.tune import TuneStep
 from protodask.prototypes.config import FitConfig
 
 if TYPE_CHECKING:
@@ -38,17 +38,12 @@ def _allowed() -> str:
     return ", ".join(map(key_of, SETTINGS))
 
 
-def fit_config(step: FitStep) -> FitConfig:
-    """The checked settings of a fit: the step's own before those of its file before the defaults."""
-    return chosen_config(step, step.config)
+def fit_config(said: Any) -> FitConfig:
+    """The checked settings of a fit: those that are said before those of the file `config` before the defaults.
 
-
-def chosen_config(said: object, path: str | None) -> FitConfig:
-    """The checked settings: the fields of `said` before those of the file at `path` before the defaults.
-
-    `said` is anything with the fields of `FitSettings`, such as a step or the options of a command.
+    `said` is anything with these fields, such as a step or the options of a command.
     """
-    return _merged({name: getattr(said, name) for name in SETTINGS}, _filed(path))
+    return _merged({name: getattr(said, name) for name in SETTINGS}, _filed(said.config))
 
 
 def _filed(path: str | None) -> FitSettings:
@@ -119,19 +114,6 @@ def check_tuning(step: TuneStep) -> None:
     config = tuned_config(step, search)
     search.settings(config.lambda_w, config.seed)
     run_directory(step.out, step.run_dir)
-
-
-def run_directory(out: str, run_dir: str | None) -> str:
-    """Where the record goes from which a fit goes on. Refused: none is named, and there is no place beside `out`."""
-    if run_dir is not None:
-        return run_dir
-    if is_url(locate(out)):
-        raise InputError(
-            "not-local",
-            f"The model goes to the URL {mask(out)}, and the record from which a fit goes on needs a local folder.",
-            "Name one with --run-dir, or `run-dir` in a pipeline file.",
-        )
-    return f"{out.rstrip('/')}.run"
 
 
 def plan_step(step: FitStep, engine: Engine) -> Plan:
