@@ -41,7 +41,7 @@ TOGETHER = 16
 
 def _normal_rule(distance: float, steps: int) -> tuple[Floats, Floats, tuple[Floats, ...]]:
     """Nodes in standard deviations on both sides of 0, the normal density there, and polynomials for the cumulants."""
-    nodes: Floats = distance * np.arange(-steps, steps + 1)
+    nodes = np.arange(-steps, steps + 1, dtype=np.float64) * distance
     polynomials = tuple(np.polynomial.hermite_e.HermiteE.basis(degree)(nodes) for degree in (3, 4, 6))
     density: Floats = np.exp(-0.5 * nodes**2)
     return nodes, density, polynomials
