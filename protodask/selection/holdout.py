@@ -87,8 +87,8 @@ class RightSums:
     """`sum s`."""
     right: float
     """`sum s` over the rows whose most probable class, the first if several are, is their own."""
-    squares: float
-    """`sum s^2`."""
+    heaviest: float
+    """`max s`."""
     parts: Floats
     """`sum s` over the right rows and over all rows of each part (2, G)."""
 
@@ -107,13 +107,16 @@ def _right_of_block(block: Block, kernels: Kernels, marginals: Floats, n_parts: 
     right = probabilities(scores).argmax(axis=1) == target
     own = dealt(block.arrays.get(GROUP.name, block.rows)[rows], n_parts)
     by_part = [np.bincount(own, weights=values, minlength=n_parts) for values in (weight * right, weight)]
-    return RightSums(float(weight.sum()), float(weight[right].sum()), float(weight @ weight), np.stack(by_part))
+    return RightSums(float(weight.sum()), float(weight[right].sum()), float(weight.max()), np.stack(by_part))
 
 
 def merge_right(left: RightSums, right: RightSums) -> RightSums:
     """The sums over the rows of both."""
     return RightSums(
-        left.weight + right.weight, left.right + right.right, left.squares + right.squares, left.parts + right.parts
+        left.weight + right.weight,
+        left.right + right.right,
+        max(left.heaviest, right.heaviest),
+        left.parts + right.parts,
     )
 
 
