@@ -37,7 +37,7 @@ from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.predicted_rows import PredictedRows, open_rows
 from protodask.decisions.probabilities import check_probabilities
 from protodask.decisions.sets import RowDecisions, check_totals, decide_rows, decide_sets
-from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, identity, open_engine
+from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, add_records, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES, process_memory_limit
 from protodask.errors import InputError
 from protodask.places import mask
@@ -293,15 +293,7 @@ def _sum_block(block: Block, loss: Loss, per_row: PerRow) -> _Sums:
     return _Sums(int(found.k.sum()), float(found.expected_loss.sum()), float(found.loss_at_half.sum()))
 
 
-def _add(left: _Sums, right: _Sums) -> _Sums:
-    return _Sums(
-        left.selected + right.selected,
-        left.expected_loss + right.expected_loss,
-        left.loss_at_half + right.loss_at_half,
-    )
-
-
-_ROW_SUMS: Reduction[_Sums, _Sums] = Reduction(_sum_block, _add, identity)
+_ROW_SUMS: Reduction[_Sums, _Sums] = Reduction(_sum_block, add_records, identity)
 
 
 def _flag_classes(block: Block, loss: Loss, per_row: PerRow) -> Arrays:

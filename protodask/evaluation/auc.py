@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
-from protodask.engine import Block, Engine, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine import Block, Engine, EngineLike, Reduction, Source, add_records, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import (
     ClassTotals,
@@ -23,7 +23,6 @@ from protodask.evaluation.auc_interval import (
     class_totals,
     delong_spread,
     half_width,
-    merge_totals,
     widened,
 )
 from protodask.evaluation.given_rows import check_rows, require, source_of, usable_weights
@@ -221,7 +220,7 @@ def _first_part(block: Block, most_bins: int | None) -> LabelledPart:
 
 
 def _merge_parts(left: LabelledPart, right: LabelledPart) -> LabelledPart:
-    return LabelledPart(merge_totals(left.totals, right.totals), merge_curve(left.curve, right.curve))
+    return LabelledPart(add_records(left.totals, right.totals), merge_curve(left.curve, right.curve))
 
 
 def _sum_block(block: Block, grid: Grid) -> GridSums:

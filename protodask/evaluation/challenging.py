@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data import Label
 from protodask.data.format.schema import FEATURES, GROUP, TARGET
-from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.paired import (
@@ -20,7 +18,6 @@ from protodask.evaluation.paired import (
     PairedSums,
     compare_paired,
     group_bins,
-    merge_pairs,
     paired_sums,
     row_losses,
     run_rows,
@@ -30,7 +27,6 @@ from protodask.prototypes.rows_to_score import difference, in_another_order
 from protodask.prototypes.scoring import predict_features
 
 Codes = NDArray[np.int64]
-Key = tuple[type, Label]
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ def _sum_pairs(
     return paired_sums(number[kept], weights, losses[0], losses[1], blocks.count)
 
 
-PAIRS: Reduction[PairedSums, PairedSums] = Reduction(_sum_pairs, merge_pairs, identity)
+PAIRS: Reduction[PairedSums, PairedSums] = Reduction(_sum_pairs, add_records, identity)
 
 
 def compare_models(
@@ -135,14 +131,3 @@ def check_comparable(challenger: PrototypeSet, champion: PrototypeSet) -> None:
             f"The model has {reordered[0]!r} in another order than the champion.",
             "Compare models of the same encoding, or publish it without a comparison.",
         )
-
-
-def numbered(first: Sequence[Label], second: Sequence[Label]) -> dict[Key, int]:
-    """All classes with their numbers; True is no 1 here."""
-    keys = dict.fromkeys((type(label), label) for label in (*first, *second))
-    return {key: number for number, key in enumerate(keys)}
-
-
-def codes_of(classes: Sequence[Label], known: Mapping[Key, int]) -> Codes:
-    """The numbers of some classes."""
-    return np.array([known[type(label), label] for label in classes], dtype=np.int64)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT
 from protodask.engine import Block
 from protodask.errors import InputError
-from protodask.evaluation.auc_interval import ClassTotals, merge_totals
+from protodask.evaluation.auc_interval import ClassTotals
 from protodask.evaluation.given_rows import check_weight, require, usable_weights
 
 Floats = NDArray[np.float64]
@@ -151,18 +151,6 @@ def sum_outcomes(outcomes: Outcomes, clip: float = 0.0) -> OutcomeSums:
             np.bincount(target, weights=weight, minlength=n_classes).astype(np.float64),
             np.bincount(target, weights=square, minlength=n_classes).astype(np.float64),
         ),
-    )
-
-
-def merge_outcomes(left: OutcomeSums, right: OutcomeSums) -> OutcomeSums:
-    """Sums over the rows of both."""
-    return OutcomeSums(
-        rows=left.rows + right.rows,
-        weight=left.weight + right.weight,
-        loss=left.loss + right.loss,
-        squares=left.squares + right.squares,
-        confusion=left.confusion + right.confusion,
-        classes=merge_totals(left.classes, right.classes),
     )
 
 

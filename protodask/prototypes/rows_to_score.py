@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
-from protodask.data.format.schema import Column
+from protodask.data.format.schema import Column, label_numbers, numbers_of
 from protodask.data.places.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables.encoding import BadRows, Unseen
 from protodask.data.tables.source_files import check_present
@@ -211,16 +211,15 @@ def difference(expected: Sequence[str], found: Sequence[str]) -> str:
 
 
 def _codes_in_model(model: TableModel, classes: Sequence[Label], path: str) -> Codes:
-    # A held-out dataset need not have every class, and True must not pass for 1.
-    position = {(type(label), label): code for code, label in enumerate(model.classes)}
-    unknown = [label for label in classes if (type(label), label) not in position]
-    if unknown:
+    # A held-out dataset need not have every class.
+    codes = numbers_of(classes, label_numbers(model.classes))
+    if unknown := [label for label, code in zip(classes, codes, strict=True) if code < 0]:
         raise InputError(
             "columns-differ",
             f"The dataset {path} has classes the model does not know: {some([repr(label) for label in unknown])}.",
             "Evaluate on rows of the classes the model was trained on.",
         )
-    return np.array([position[type(label), label] for label in classes], dtype=np.int64)
+    return codes
 
 
 def _table(

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
-from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -43,11 +42,6 @@ def taken(table: Table, rows: slice | NDArray[np.generic]) -> Table:
 def joined(first: Table, second: Table) -> Table:
     """The rows of two tables, one after the other; what they have in common is that of the first."""
     return with_arrays(lambda *both: np.concatenate(both), first, second)
-
-
-def summed(first: Table, second: Table) -> Table:
-    """The sums of the arrays of two tables."""
-    return with_arrays(add, first, second)
 
 
 def with_arrays(made: Callable[..., Any], first: Table, *others: Table) -> Table:

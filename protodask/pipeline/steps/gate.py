@@ -259,33 +259,35 @@ class GateStep(KnownRows, Step):
     def _compare(self, model: str, champion: str, data: str, engine: Engine) -> Comparison | None:
         """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""
         from protodask.data import Dataset
+        from protodask.data.format.schema import label_numbers, numbers_of
         from protodask.data.places.references import has_alias
-        from protodask.evaluation.challenging import Rival, check_comparable, codes_of, compare_models, numbered
+        from protodask.evaluation.challenging import Rival, check_comparable, compare_models
         from protodask.prototypes.persistence import load_model
 
         challenger = load_model(model)
         if not has_alias(champion):
             return None
         check_comparable(challenger, before := load_model(champion))
-        known = numbered(before.classes, challenger.classes)
-        source, classes = self.any_rows(data, challenger, [key[1] for key in known], engine)
+        known = label_numbers(before.classes, challenger.classes)
+        source, classes = self.any_rows(data, challenger, [label for _, label in known], engine)
         if classes is None:
             raise InputError(
                 "column-missing",
                 f"The table {mask(data)} has no column {challenger.target_name!r} with the true classes.",
                 "Name that column with --target, or compare on rows of known classes.",
             )
-        if unknown := [label for label in classes if (type(label), label) not in known]:
+        codes = numbers_of(classes, known)
+        if unknown := [label for label, code in zip(classes, codes, strict=True) if code < 0]:
             raise InputError(
                 "columns-differ",
                 f"The data {mask(data)} have classes that neither model knows: {some(list(map(repr, unknown)))}.",
                 "Compare on rows of classes that one of them was trained on.",
             )
         return compare_models(
-            Rival(before, codes_of(before.classes, known)),
-            Rival(challenger, codes_of(challenger.classes, known)),
+            Rival(before, numbers_of(before.classes, known)),
+            Rival(challenger, numbers_of(challenger.classes, known)),
             source,
-            codes_of(classes, known),
+            codes,
             engine,
             grouped=isinstance(source, Dataset) and source.has_group,
             loss=self.metric,
