@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.arrays.rows import read_rows
+from protodask.data.arrays.rows import RangedRows, RowRange
 from protodask.decisions.deciding import Method, check_method, fewest_of_least
 from protodask.decisions.decision import HALF
 from protodask.decisions.group_tables import (
@@ -24,7 +24,6 @@ from protodask.decisions.group_tables import (
     GroupDecisions,
     join_groups,
     one_group,
-    pick_groups,
     select_rows,
 )
 from protodask.decisions.large import decide_ordered, decide_source
@@ -33,6 +32,7 @@ from protodask.decisions.probabilities import check_probabilities, read_probabil
 from protodask.decisions.sets import row_losses
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES
+from protodask.engine.records import taken
 from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -122,7 +122,7 @@ def decide_scattered(
     selected[order] = select_rows(found, ordered, 0)
     first_row = order[found.first_row].astype(np.int64)
     told = replace(found, group=labels[first_row], first_row=first_row)
-    return replace(pick_groups(told, np.argsort(first_row)), selected=selected)
+    return replace(taken(told, np.argsort(first_row)), selected=selected)
 
 
 def decide_together(
@@ -140,38 +140,14 @@ def decide_together(
     passes = []
     for run in (*runs.long_runs, *closed.long_runs):
         _check_exact(run.rows, runs.choice)
-        own = RowsOf(source, run.start, run.rows)
+        rows, layout = RowRange(source, run.start, run.rows), Layout(run.rows, source.layout.block_rows)
+        own = RangedRows((rows,), (PROBABILITY, GROUP), layout)
         passes.append(one_group(decide_source(own, form, engine), run.group, run.start))
         engine.forget(own)
     every = join_groups([runs.decided, closed.decided, *passes])
     if len(np.unique(every.group)) < len(every):
         return None
-    return replace(pick_groups(every, np.argsort(every.first_row)), loss=form.name)
-
-
-@dataclass(frozen=True)
-class RowsOf:
-    """Some neighbouring rows of a source, in blocks of their own."""
-
-    base: Source
-    start: int
-    n_rows: int
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.n_rows, self.base.layout.block_rows)
-
-    @property
-    def key(self) -> str:
-        return f"{self.base.key}[{self.start}:{self.start + self.n_rows}]"
-
-    @property
-    def resident(self) -> bool:
-        return self.base.resident
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, read_rows(self.base, self.start + start, self.start + stop))
+    return replace(taken(every, np.argsort(every.first_row)), loss=form.name)
 
 
 @dataclass(frozen=True)

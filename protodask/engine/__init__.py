@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from protodask.engine.connect import TlsFiles
     from protodask.engine.engine import Engine, Sink
     from protodask.engine.progress import Progress, ProgressListener
-    from protodask.engine.reduction import Reduction, add_records, identity
+    from protodask.engine.records import add_records
+    from protodask.engine.reduction import Reduction, identity
     from protodask.engine.sources import ArraySource, Source, array_source, zip_sources
 
 _HOMES = {
@@ -29,7 +30,7 @@ _HOMES = {
     "Sink": "protodask.engine.engine",
     "Source": "protodask.engine.sources",
     "TlsFiles": "protodask.engine.connect",
-    "add_records": "protodask.engine.reduction",
+    "add_records": "protodask.engine.records",
     "array_source": "protodask.engine.sources",
     "choose_block_rows": "protodask.engine.blocks",
     "cluster_engine": "protodask.engine.choose",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 Partial = TypeVar("Partial")
 Result = TypeVar("Result")
@@ -13,20 +13,6 @@ Result = TypeVar("Result")
 def identity(value: Partial) -> Partial:
     """The `finish` of a statistic whose merged partial is the result."""
     return value
-
-
-def add_records(left: Partial, right: Partial) -> Partial:
-    """The `merge` of dataclasses whose fields are sums: numbers, arrays, and tuples and records of these."""
-    return cast("Partial", _added(left, right))
-
-
-def _added(left: Any, right: Any) -> Any:
-    if isinstance(left, tuple):
-        return tuple(map(_added, left, right))
-    if is_dataclass(left):
-        made: Any = type(left)
-        return made(*(_added(getattr(left, own.name), getattr(right, own.name)) for own in fields(left)))
-    return left + right
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, add_records, identity, open_engine
+from protodask.engine.records import taken
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import (
     ClassTotals,
@@ -209,8 +210,8 @@ def read_labelled(block: Block) -> Labelled:
     weight = usable_weights(block)
     if weight is None:
         return Labelled(score, positive, None)
-    kept = weight > 0
-    return Labelled(score, positive, weight) if kept.all() else Labelled(score[kept], positive[kept], weight[kept])
+    kept, every = weight > 0, Labelled(score, positive, weight)
+    return every if kept.all() else taken(every, kept)
 
 
 def _first_part(block: Block, most_bins: int | None) -> LabelledPart:

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Column, Label, feature_names
+from protodask.engine.records import taken
 from protodask.errors import InputError
 from protodask.prototypes.tiles import Precision
 from protodask.robust.brackets import TILE
 from protodask.robust.certified import knowledge
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Formulation, certifying, named
-from protodask.robust.terms import Floats, taken
+from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
 

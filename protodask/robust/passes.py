@@ -35,8 +35,9 @@ from typing import Any
 import numpy as np
 
 from protodask.engine import Block, Reduction, add_records, identity
+from protodask.engine.records import joined, taken
 from protodask.robust.brackets import Extremes, extremes
-from protodask.robust.terms import Floats, Terms, joined, taken
+from protodask.robust.terms import Floats, Terms
 
 MOST_CURVED = 300
 """Features up to which curvature is a matrix; beyond, its diagonal, which takes a few passes more.

@@ -1,35 +1,12 @@
 import random
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from protodask.engine.reduction import GroupFold, Node, add_records, fold_nodes, merge_tree
-
-
-@dataclass(frozen=True)
-class Inner:
-    total: int
-    by: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Outer:
-    weight: NDArray[np.float64]
-    inner: Inner
-
-
-def test_add_records__adds_numbers_arrays_tuples_and_records_within() -> None:
-    left, right = (Outer(np.arange(3.0) + k, Inner(k, (0.5, 2.0 * k))) for k in (1, 2))
-    found = add_records(left, right)
-    assert found.weight.tolist() == [3.0, 5.0, 7.0]
-    assert found.inner == Inner(3, (1.0, 6.0))
-    assert left.weight.tolist() == [1.0, 2.0, 3.0]
+from protodask.engine.reduction import GroupFold, Node, fold_nodes, merge_tree
 
 
 def parenthesise(left: Any, right: Any) -> tuple[Any, Any]:
