@@ -19,7 +19,6 @@ from protodask.decisions.deciding import Method, check_method, fewest_of_least
 from protodask.decisions.decision import HALF
 from protodask.decisions.group_tables import (
     GROUP,
-    NO_GROUPS,
     PROBABILITY,
     GroupDecisions,
     join_groups,
@@ -136,15 +135,15 @@ def decide_together(
     if runs is None:
         return None
     ends = [runs.left] if runs.right is None else [runs.left, runs.right]
-    closed = _close(ends, runs.choice)
+    closed, long_runs = _close(ends, runs.choice)
     passes = []
-    for run in (*runs.long_runs, *closed.long_runs):
+    for run in (*runs.long_runs, *long_runs):
         _check_exact(run.rows, runs.choice)
         rows, layout = RowRange(source, run.start, run.rows), Layout(run.rows, source.layout.block_rows)
         own = RangedRows((rows,), (PROBABILITY, GROUP), layout)
         passes.append(one_group(decide_source(own, form, engine), run.group, run.start))
         engine.forget(own)
-    every = join_groups([runs.decided, closed.decided, *passes])
+    every = join_groups([runs.decided, closed, *passes])
     if len(np.unique(every.group)) < len(every):
         return None
     return replace(taken(every, np.argsort(every.first_row)), loss=form.name)
@@ -176,15 +175,6 @@ class Run:
     rows: int
     values: Floats | None
     """Probabilities (rows,); None of a run too long to keep."""
-
-
-@dataclass(frozen=True)
-class Closed:
-    """Groups that are complete."""
-
-    decided: GroupDecisions = NO_GROUPS
-    long_runs: tuple[Run, ...] = ()
-    """Too long to have been kept."""
 
 
 @dataclass(frozen=True)
@@ -232,8 +222,8 @@ def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
         ended = [joined]
     else:
         ended = [last, right.left]
-    closed = _close([run for run in ended if run is not first and run is not final], left.choice)
-    decided = join_groups([left.decided, right.decided, closed.decided])
+    closed, long_runs = _close([run for run in ended if run is not first and run is not final], left.choice)
+    decided = join_groups([left.decided, right.decided, closed])
     if len(decided) > left.choice.most_groups:
         raise InputError(
             "over-memory",
@@ -245,7 +235,7 @@ def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
         first,
         None if final is first else final,
         decided,
-        (*left.long_runs, *right.long_runs, *closed.long_runs),
+        (*left.long_runs, *right.long_runs, *long_runs),
     )
 
 
@@ -256,7 +246,8 @@ def _join_runs(left: Run, right: Run) -> Run:
     return Run(left.group, left.start, rows, values)
 
 
-def _close(runs: Iterable[Run], choice: Choice) -> Closed:
+def _close(runs: Iterable[Run], choice: Choice) -> tuple[GroupDecisions, tuple[Run, ...]]:
+    """The decisions on complete groups, and those that are too long to have been kept."""
     tables: list[GroupDecisions] = []
     long_runs: list[Run] = []
     for run in runs:
@@ -264,7 +255,7 @@ def _close(runs: Iterable[Run], choice: Choice) -> Closed:
             long_runs.append(run)
         else:
             tables.append(decide_runs(run.values, run.group, _ZERO, _ZERO + run.rows, run.start, choice))
-    return Closed(join_groups(tables), tuple(long_runs))
+    return join_groups(tables), tuple(long_runs)
 
 
 _ZERO = np.zeros(1, dtype=np.int64)

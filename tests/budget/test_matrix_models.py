@@ -63,3 +63,7 @@ def test_fit_all__says_which_set_could_not_be_fitted(engine: Engine) -> None:
     sets: list[FeatureSet] = SETS
     with refused("user-code", "[0, 1, 2]", "too many columns"):
         fit_all(box_of(Narrow()), sets, engine)
+
+
+def test_fit_all__of_the_empty_set_alone_fits_nothing(engine: Engine) -> None:
+    assert fit_all(box_of(GaussianNB()), [frozenset()], engine) == {}
