@@ -27,7 +27,7 @@ from protodask.decisions.group_tables import (
 )
 from protodask.decisions.large import decide_ordered, decide_source
 from protodask.decisions.losses import Loss, as_loss
-from protodask.decisions.probabilities import check_probabilities, read_probabilities
+from protodask.decisions.probabilities import check_any, check_probabilities, read_probabilities
 from protodask.decisions.sets import row_losses
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES
@@ -128,8 +128,7 @@ def decide_together(
     source: Source, loss: str | Loss | Callable[..., Any], method: Method, engine: Engine
 ) -> GroupDecisions | None:
     """The decisions for a source whose groups lie together; None where a group comes back after another one."""
-    if source.layout.n_rows == 0:
-        raise InputError("no-rows", "There are no rows to decide on.", "Give at least one row with a probability.")
+    check_any(source.layout.n_rows)
     form = as_loss(loss)
     runs = engine.reduce(source, _RUNS, Choice(form, method, _most_groups(engine)), label="decide the groups")
     if runs is None:

@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
 from protodask.decisions.group_tables import PROBABILITY
 from protodask.decisions.losses import Loss, as_loss
-from protodask.decisions.probabilities import check_probabilities, read_probabilities
+from protodask.decisions.probabilities import check_any, check_probabilities, read_probabilities
 from protodask.decisions.quadrature import SMALL, expected_losses
 from protodask.decisions.ranked import Ranking
 from protodask.decisions.search import best_number
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
-from protodask.errors import InputError
 from protodask.evaluation.score_bins import Cuts, Scored, bin_scores, bin_source, refine_bins
 
 METHOD = "normal"
@@ -69,8 +68,7 @@ def decide_normal(
 
 def decide_source(source: Source, loss: str | Loss | Callable[..., Any], engine: Engine) -> Decision:
     """The decision for the rows of a source, without flags."""
-    if source.layout.n_rows == 0:
-        raise InputError("no-rows", "There are no rows to decide on.", "Give at least one row with a probability.")
+    check_any(source.layout.n_rows)
     form = as_loss(loss)
     few = source.layout.n_rows <= FEW_ROWS
     (bins,) = bin_source(engine, source, _read, cuts=[_ALL] if few else None, label="sum the probabilities")

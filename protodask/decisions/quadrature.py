@@ -5,7 +5,7 @@ a larger variance is nearly normal: nodes at even distances from its mean, with 
 of its mean and variance, corrected to have its third and fourth cumulants, too.
 
 A smooth loss does not need all of them. Every `s`-th node with `s` times its weight gives the same sum but for terms at
-multiples of the frequency `2 pi / s`, of which the count has `exp(-(2 pi sd / s)^2 / 2)`: 1e-17 where `s` is `SPACING`
+multiples of the frequency `2 pi / s`, of which the count has `exp(-(2 pi sd / s)^2 / 2)`: 3e-18 where `s` is `SPACING`
 standard deviations. That is where the count is far from 0 and from all its rows, which are the places where
 denominators vanish.
 """

@@ -28,7 +28,7 @@ MOST_KEPT = 2048
 """Transforms that are kept, about: 4 MiB."""
 
 TOGETHER = 1024
-"""Bins whose transforms are computed at a time: 1 MiB for each array of them."""
+"""Bins whose transforms are computed at a time: 2 MiB for each array of them."""
 
 _ANGLES = 2 * np.pi * np.arange(WINDOW // 2 + 1) / WINDOW
 
