@@ -220,7 +220,7 @@ def _expansion(features: FeatureSet, folds: Sequence[_FoldDone], grouped: bool) 
     sums = [one.sums for one in ordered if one.sums is not None]
     right, weight = math.fsum(one.right for one in sums), math.fsum(one.weight for one in sums)
     together = reduce(merge_right, sums)
-    noise = Noise.of(together.parts, together.squares, grouped)
+    noise = Noise.of(together.parts, together.heaviest, grouped)
     return Expansion(features, right / weight, None, seconds, noise)
 
 

@@ -54,15 +54,13 @@ def fit_sets(
     Each asks for the columns of its features and no others. They are kept in `folder`, which belongs to these settings
     and data: what is there already is not fitted again.
     """
-    known = {number: model for number, one in enumerate(sets) if (model := _known(folder, one)) is not None}
-    fits = {number: SetFit(sets[number], model) for number, model in known.items()}
+    fits = {one: SetFit(one, model) for one in sets if (model := _known(folder, one)) is not None}
     if listen is not None:
         listen(ModelsProgress(len(fits), len(sets)))
     crew = crew_for(data, config, engine, folder, fit_shape(data, config))
 
-    def job(number: int) -> Job[tuple[int, SetFit]]:
-        def fit_one(own: Engine) -> tuple[int, SetFit]:
-            chosen = sets[number]
+    def job(chosen: FeatureSet) -> Job[SetFit]:
+        def fit_one(own: Engine) -> SetFit:
             part = restricted(rows, features.columns_of(chosen))
             fitting = Fitting(config, own, lambda draw: crew.keeper(f"{set_name(chosen)}-all-{draw + 1}"))
             try:
@@ -70,24 +68,23 @@ def fit_sets(
             except Exception as error:
                 if not is_own(error):
                     raise
-                return number, SetFit(chosen, None, describe_error(error))
+                return SetFit(chosen, None, describe_error(error))
             provenance = fit_provenance(data, config, history, None, model.n_batches)
-            return number, SetFit(chosen, replace(model, provenance=provenance))
+            return SetFit(chosen, replace(model, provenance=provenance))
 
         return fit_one
 
-    def done(result: tuple[int, SetFit]) -> Iterable[Job[tuple[int, SetFit]]]:
-        number, fitted = result
-        fits[number] = fitted
+    def done(fitted: SetFit) -> Iterable[Job[SetFit]]:
+        fits[fitted.features] = fitted
         if fitted.model is not None:
             save_model(fitted.model, _place(folder, fitted.features), overwrite=True)
         if listen is not None:
             listen(ModelsProgress(len(fits), len(sets)))
         return ()
 
-    jobs = [job(number) for number in range(len(sets)) if number not in fits]
+    jobs = [job(one) for one in sets if one not in fits]
     run_together(engine, jobs, done, company=crew.company, most=crew.most)
-    return [fits[number] for number in range(len(sets))]
+    return [fits[one] for one in sets]
 
 
 def _place(folder: str, features: FeatureSet) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +13,7 @@ import numpy as np
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.noise import Estimate
 from protodask.engine import Engine
-from protodask.engine.together import Job, run_together
+from protodask.engine.together import each_together
 from protodask.errors import LostTaskError
 
 Accuracy = Callable[[FeatureSet], float | Estimate]
@@ -38,10 +37,8 @@ def expander(accuracy: Accuracy, engine: Engine | None = None) -> Expand:
     """
     if engine is None:
         return partial(_expand_in_turn, accuracy)
-    if engine.scheduler.processes().kind == "threads":
-        return partial(_expand_in_threads, engine, accuracy)
     # One function for all calls: it travels with what `accuracy` refers to, such as a matrix of all rows.
-    return partial(_expand_on_workers, engine, partial(_expand_one, accuracy))
+    return partial(_expand_together, engine, partial(_expand_one, accuracy))
 
 
 def _expand_in_turn(accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
@@ -49,18 +46,7 @@ def _expand_in_turn(accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEn
         on_end(_expand_one(accuracy, features))
 
 
-def _expand_in_threads(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
-    def job(features: FeatureSet) -> Job[Expansion]:
-        return lambda _: _expand_one(accuracy, features)
-
-    def done(expansion: Expansion) -> tuple[()]:
-        on_end(expansion)
-        return ()
-
-    run_together(engine, map(job, sets), done, company="side by side", most=engine.scheduler.n_threads)
-
-
-def _expand_on_workers(
+def _expand_together(
     engine: Engine, expand_one: Callable[[FeatureSet], Expansion], sets: Sequence[FeatureSet], on_end: OnEnd
 ) -> None:
     left = list(sets)
@@ -71,9 +57,7 @@ def _expand_on_workers(
 
     while left:
         try:
-            with closing(engine.each(expand_one, tuple(left))) as ended:
-                for _, expansion in ended:
-                    end(expansion)
+            each_together(engine, expand_one, tuple(left), lambda _, expansion: end(expansion))
         except LostTaskError:
             # One of those at work, the first that are left, was perhaps too much for a worker. Each alone shows which:
             # the others are not to suffer for it.

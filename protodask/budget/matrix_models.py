@@ -16,7 +16,7 @@ from protodask.budget.expansions import FeatureSet
 from protodask.budget.noise import Estimate
 from protodask.budget.polynomials import Floats
 from protodask.engine import Engine, one_blas_thread, thread_engine
-from protodask.engine.together import Job, choose_company, run_together
+from protodask.engine.together import each_together
 from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
 from protodask.prototypes.fitted import probabilities
@@ -109,19 +109,11 @@ def predict_row(model: Model, row: Floats) -> Floats:
 
 
 def fit_all(box: MatrixModels, sets: Sequence[FeatureSet], engine: Engine) -> dict[FeatureSet, Model]:
-    """Models of sets on all rows, as many at a time as the engine has threads."""
-    models: dict[FeatureSet, Model] = {}
-
-    def job(features: FeatureSet) -> Job[tuple[FeatureSet, Model]]:
-        return lambda _: (features, box.fit(features))
-
-    def take(found: tuple[FeatureSet, Model]) -> tuple[()]:
-        models[found[0]] = found[1]
-        return ()
-
-    jobs = [job(features) for features in sets if features]
-    run_together(engine, jobs, take, company=choose_company(engine, 0), most=max(1, engine.scheduler.n_threads))
-    return {features: models[features] for features in sets if features}
+    """Models of sets on all rows, as many at a time as the engine has threads, here or on the workers of a cluster."""
+    chosen = [features for features in sets if features]
+    models: dict[int, Model] = {}
+    each_together(engine, box.fit, chosen, models.__setitem__)
+    return {features: models[number] for number, features in enumerate(chosen)}
 
 
 def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: Sequence[Any]) -> Any:

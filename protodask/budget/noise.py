@@ -13,11 +13,16 @@ are right about the same rows. Its variance is estimated by `V_tc = G / (G - 1) 
 
 but for a probability `p` each: `q` is what Student's t of `G - 1` degrees of freedom exceeds with probability `p`. The
 last term is for what happens so seldom that none of the `n` rows shows it: a kind of row of which `t` is right and `c`
-is wrong has a share of `log(1 / p) / n` or more, and none among n rows, with a probability of `p` at most. Where rows
-belong together, `n` is the number of groups, and where `n` is less than `G` it stands for `G`. Which sets are compared
-depends on the same rows, so all `4^m` pairs of sets count: with `p = delta / 4^m` it holds of all of them at once with
-probability `1 - delta`. It is as good as the normal approximation, and where the fits of the folds hardly depend on
-single rows, so that errors of different rows are independent.
+is wrong has a share of `log(1 / p) / n` or more, and none among n rows, with a probability of `p` at most. Rows of such
+a kind may weigh as much as the heaviest one, so that
+
+    n = W / max_i w_i     rows of the largest weight are as much as all
+
+where weights are unequal. Where rows belong together, `n` is the number of groups, and where `n` is less than `G` it
+stands for `G`. Which sets are compared depends on the same rows, so all `4^m` pairs of sets count: with
+`p = delta / 4^m` it holds of all of them at once with probability `1 - delta`. It is as good as the normal
+approximation, where the fits of the folds hardly depend on single rows, so that errors of different rows are
+independent, and where no rows are much heavier than all that were seen.
 
 *What is promised of a choice `c`.* Let true accuracy be monotone within `e`, and `s` be a set within the budget that
 was not expanded. Some expanded `t` contains it and some expanded `r` costs no more, with `A_t + e - A_r <= guarantee`;
@@ -55,23 +60,24 @@ class Noise:
     """What an estimated accuracy owes to each part of the rows."""
 
     rows: float
-    """How many independent rows, or groups, of equal weight say as much: `n = (sum w)^2 / sum w^2`."""
+    """How many rows, or groups, of the largest weight are as much as all: `n`."""
     parts: tuple[float, ...]
     """`d_sg`, (G,)."""
 
     @staticmethod
-    def of(by_part: Floats, squares: float, grouped: bool = False) -> Noise:
-        """From the weights of right rows and of all rows by part (2, G), and the squares of rows' weights summed.
+    def of(by_part: Floats, heaviest: float, grouped: bool = False) -> Noise:
+        """From the weights of right rows and of all rows by part (2, G), and the largest weight of a row.
 
-        Those of `grouped` rows are told from how unevenly parts share the weight: where whole groups of weight `w` are
-        dealt out, `sum_g (W_g - W / G)^2` is `(1 - 1 / G) sum w^2` on average.
+        What `grouped` rows weigh together is told from how unevenly parts share the weight: where whole groups of
+        weight `w` are dealt out, `sum_g (W_g - W / G)^2` is `(1 - 1 / G) sum w^2` on average, and the mean weight of
+        the group of a unit of weight is `sum w^2 / W`.
         """
         right, weight = by_part
         total = float(weight.sum())
         if grouped:
-            squares = max(squares, float(weight.var(ddof=1)) * len(weight))
+            heaviest = max(heaviest, float(weight.var(ddof=1)) * len(weight) / total)
         parts = (right - right.sum() / total * weight) / total
-        return Noise(total**2 / squares, tuple(parts.tolist()))
+        return Noise(total / heaviest, tuple(parts.tolist()))
 
     @property
     def freedom(self) -> float:
@@ -119,7 +125,7 @@ class Estimate:
         sums = [np.bincount(parts, weights=values, minlength=PARTS) for values in (weights * is_right, weights)]
         accuracy = float(weights[is_right].sum() / weights.sum())
         own = weights if groups is None else np.bincount(keys, weights=weights)
-        return Estimate(accuracy, Noise.of(np.array(sums, dtype=np.float64), float(own @ own)))
+        return Estimate(accuracy, Noise.of(np.array(sums, dtype=np.float64), float(own.max())))
 
 
 def describe_noise(noise: Noise) -> dict[str, Any]:

@@ -11,7 +11,7 @@ that are not negative make costs grow with the size, also beyond the sizes that 
 from __future__ import annotations
 
 import math
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from scipy.optimize import linprog
 
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.errors import InputError
+from protodask.evaluation.interval import is_real
 
 ROUNDING = 1e-9
 
@@ -28,18 +29,14 @@ UPWARD = 1 + 1e-9
 
 def check_curve(quantile: object, degree: object) -> None:
     """Refuse what no curve can be laid with."""
-    if not (_is_number(quantile) and 0 < quantile <= 1):
+    if not (is_real(quantile) and 0 < quantile <= 1):
         raise InputError(
             "bad-setting", f"The quantile is {quantile!r}.", "Give a share above 0, and 1 for the worst case."
         )
-    if not (_is_number(degree) and degree in range(11)):
+    if not (is_real(degree) and degree in range(11)):
         raise InputError(
             "bad-setting", f"The degree is {degree!r}.", "Give a degree from 0 to 10; 1 to 3 suit most extractors."
         )
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def fit_quantile(sizes: ArrayLike, values: ArrayLike, quantile: float, degree: int) -> Floats:

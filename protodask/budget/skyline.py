@@ -27,13 +27,14 @@ last that kept it off. A curve that only touches its envelope from above is list
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.budget.candidates import Candidates
 from protodask.budget.polynomials import Floats, Integers, is_below, position, position_after, sign_cuts, sizes_at
+from protodask.engine.records import joined, taken
 
 MARGIN = 1e-12
 """Relative: thousands of roundings of Horner's rule, and far less than what anybody can measure of a cost."""
@@ -133,10 +134,10 @@ class _Pieces:
         """The nodes `offset`, `offset + step`, ...: so many of them, numbered anew."""
         number, rest = np.divmod(self.node - offset, step)
         keep = (rest == 0) & (number >= 0) & (number < count)
-        return _Pieces(number[keep], self.start[keep], self.curve[keep])
+        return taken(replace(self, node=number), keep)
 
     def renumbered(self, step: int, offset: int) -> _Pieces:
-        return _Pieces(self.node * step + offset, self.start, self.curve)
+        return replace(self, node=self.node * step + offset)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,16 +159,12 @@ def _prefixes(leaves: _Pieces, count: int, costs: Floats, end: int) -> _Pieces:
     if count == 1:
         return leaves
     half = count // 2
-    joined = _lower(leaves.chosen(2, 0, half), leaves.chosen(2, 1, half), costs, end)
-    odd = _prefixes(joined, half, costs, end)
+    pairs = _lower(leaves.chosen(2, 0, half), leaves.chosen(2, 1, half), costs, end)
+    odd = _prefixes(pairs, half, costs, end)
     others = (count - 1) // 2
     even = _lower(odd.chosen(1, 0, others), leaves.chosen(2, 2, others), costs, end)
-    parts = (leaves.chosen(count, 0, 1), odd.renumbered(2, 1), even.renumbered(2, 2))
-    node, start, curve = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("node", "start", "curve")
-    )
-    order = np.argsort(node, kind="stable")
-    return _Pieces(node[order], start[order], curve[order])
+    every = joined(leaves.chosen(count, 0, 1), odd.renumbered(2, 1), even.renumbered(2, 2))
+    return taken(every, np.argsort(every.node, kind="stable"))
 
 
 def _lower(first: _Pieces, second: _Pieces, costs: Floats, end: int) -> _Pieces:
@@ -179,7 +176,7 @@ def _lower(first: _Pieces, second: _Pieces, costs: Floats, end: int) -> _Pieces:
     below = is_below(costs[segments.second] - costs[segments.first], segments.start)
     curve = np.where(below, segments.second, segments.first)
     keep = np.append(True, (np.diff(segments.node) != 0) | (np.diff(curve) != 0))
-    return _Pieces(segments.node[keep], segments.start[keep], curve[keep])
+    return taken(_Pieces(segments.node, segments.start, curve), keep)
 
 
 def _overlay(first: _Pieces, second: _Pieces, end: int) -> _Segments:
@@ -207,9 +204,7 @@ def _cut(segments: _Segments, differences: Floats) -> _Segments:
     starts = np.concatenate([segments.start[:, None], cuts], axis=1)
     ends = np.concatenate([cuts, segments.end[:, None]], axis=1)
     which, part = np.nonzero(ends > starts)
-    return _Segments(
-        segments.node[which], starts[which, part], ends[which, part], segments.first[which], segments.second[which]
-    )
+    return replace(taken(segments, which), start=starts[which, part], end=ends[which, part])
 
 
 def _listed(segments: _Segments, costs: Floats) -> Presence:
@@ -222,8 +217,8 @@ def _listed(segments: _Segments, costs: Floats) -> Presence:
         return difference
 
     segments = _cut(segments, excess(segments))
-    keep = is_below(excess(segments), segments.start)
-    node, start, end = segments.node[keep], segments.start[keep], segments.end[keep]
+    below = taken(segments, is_below(excess(segments), segments.start))
+    node, start, end = below.node, below.start, below.end
     begins = np.append(True, (node[1:] != node[:-1]) | (start[1:] != end[:-1]))[: len(node)]
     lasts = np.append(begins[1:], True)[: len(node)]
     candidate = len(costs) - 1 - node[begins]

@@ -12,16 +12,20 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import zarr
 from numpy.typing import ArrayLike, NDArray
 
+from protodask.data.arrays.column_source import column_source
+from protodask.data.arrays.rows import read_rows
 from protodask.decisions.counts import Floats
-from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
+from protodask.decisions.decision import HALF, NOTHING, Cut, Decision, Flags
 from protodask.decisions.exact import exact_terms, expected_loss, general_losses, iterate_losses, quick_losses
-from protodask.decisions.item_rows import ItemRows, is_outside_memory, select_items
+from protodask.decisions.group_tables import PROBABILITY
 from protodask.decisions.large import decide_normal
 from protodask.decisions.losses import Loss, as_loss
-from protodask.decisions.probabilities import read_probabilities
+from protodask.decisions.probabilities import check_shape, read_probabilities
 from protodask.engine import EngineLike, Source
+from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
 
 Method: TypeAlias = Literal["auto", "exact", "normal"]
@@ -63,11 +67,11 @@ def decide(
     """
     check_method(method, first_minimum)
     if is_outside_memory(probability):
-        rows = ItemRows.of(probability)
+        rows = item_source(probability)
         if rows.layout.n_rows > IN_MEMORY and method != "exact" and not first_minimum:
             decision = decide_normal(rows, loss, engine=engine)
             return replace(decision, selected=select_items(rows, decision.cut))
-        probability = rows.slice(0, rows.layout.n_rows)
+        probability = read_rows(rows, 0, rows.layout.n_rows)[PROBABILITY]
     if isinstance(probability, Source):
         if method == "exact" or first_minimum:
             raise InputError(
@@ -95,6 +99,30 @@ def decide(
     selected = np.zeros(len(values), dtype=np.bool_)
     selected[order[:k]] = True
     return Decision(len(values), k, cut_at(ordered, k), least, at_half, found.name, how, selected)
+
+
+def is_outside_memory(probability: object) -> bool:
+    """Whether probabilities have to be computed, or read from a store, to be looked at."""
+    return is_lazy(probability) or isinstance(probability, (zarr.Array, np.memmap))
+
+
+def item_source(probability: Any) -> Source:
+    """Those of a dask array or series, a Zarr array or a memory map, as a source of blocks."""
+    array = probability.to_dask_array(lengths=True) if hasattr(probability, "to_dask_array") else probability
+    check_shape(array.shape, array.dtype)
+    return column_source({PROBABILITY: array})
+
+
+def select_items(source: Source, cut: Cut) -> Flags:
+    """Which items of a source are above the cut (n,), read block by block."""
+    selected = np.zeros(source.layout.n_rows, dtype=np.bool_)
+    tied_before = 0
+    for number in range(source.layout.n_blocks):
+        block = source.read(number)
+        values = block[PROBABILITY]
+        selected[block.start : block.stop] = cut.select(values, tied_before)
+        tied_before += int(np.count_nonzero(values == cut.threshold))
+    return selected
 
 
 def check_method(method: Method, first_minimum: bool = False) -> None:

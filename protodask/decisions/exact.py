@@ -46,13 +46,8 @@ def expected_losses(probability: ArrayLike, loss: str | Loss | Callable[..., Any
     """
     values = np.sort(read_probabilities(probability))[::-1]
     found = as_loss(loss, len(values))
-    return general_losses(values, found) if general else losses_of_sorted(values, found)
-
-
-def losses_of_sorted(ordered: Floats, loss: Loss) -> Floats:
-    """The same for probabilities already checked and sorted, largest first."""
-    quick = quick_losses(ordered, loss)
-    return general_losses(ordered, loss) if quick is None else quick
+    quick = None if general else quick_losses(values, found)
+    return general_losses(values, found) if quick is None else quick
 
 
 def quick_losses(ordered: Floats, loss: Loss) -> Floats | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from protodask.decisions.decision import Decision, Flags
 from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine.records import joined
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -89,15 +90,7 @@ def one_group(decision: Decision, group: NDArray[Any], first_row: int) -> GroupD
 def join_groups(tables: Sequence[GroupDecisions]) -> GroupDecisions:
     """The groups of all tables, one after the other."""
     filled = [table for table in tables if len(table)]
-    if len(filled) < 2:
-        return filled[0] if filled else NO_GROUPS
-    joined = {name: np.concatenate([getattr(table, name) for table in filled]) for name in COLUMNS}
-    return GroupDecisions(**joined, loss=filled[0].loss)
-
-
-def pick_groups(table: GroupDecisions, places: NDArray[np.integer[Any]]) -> GroupDecisions:
-    """Some groups of a table, in that order."""
-    return replace(table, **{name: getattr(table, name)[places] for name in COLUMNS})
+    return joined(*filled) if filled else NO_GROUPS
 
 
 def select_rows(table: GroupDecisions, probability: NDArray[Any], start: int, tied_before: int = 0) -> Flags:

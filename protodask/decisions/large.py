@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
 from protodask.decisions.group_tables import PROBABILITY
 from protodask.decisions.losses import Loss, as_loss
-from protodask.decisions.probabilities import check_probabilities, read_probabilities
-from protodask.decisions.quadrature import SMALL, expected_loss
+from protodask.decisions.probabilities import check_any, check_probabilities, read_probabilities
+from protodask.decisions.quadrature import SMALL, expected_losses
 from protodask.decisions.ranked import Ranking
 from protodask.decisions.search import best_number
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
-from protodask.errors import InputError
 from protodask.evaluation.score_bins import Cuts, Scored, bin_scores, bin_source, refine_bins
 
 METHOD = "normal"
@@ -69,8 +68,7 @@ def decide_normal(
 
 def decide_source(source: Source, loss: str | Loss | Callable[..., Any], engine: Engine) -> Decision:
     """The decision for the rows of a source, without flags."""
-    if source.layout.n_rows == 0:
-        raise InputError("no-rows", "There are no rows to decide on.", "Give at least one row with a probability.")
+    check_any(source.layout.n_rows)
     form = as_loss(loss)
     few = source.layout.n_rows <= FEW_ROWS
     (bins,) = bin_source(engine, source, _read, cuts=[_ALL] if few else None, label="sum the probabilities")
@@ -94,12 +92,13 @@ def decide_ordered(ordered: NDArray[np.float64], loss: Loss) -> Decision:
 
 
 def _decided(ranking: Ranking, k: int, loss: Loss) -> Decision:
+    least, at_half = expected_losses(*ranking.counts(np.array([k, _half(ranking)])), loss).tolist()
     return Decision(
         n=ranking.n,
         k=k,
         cut=_cut(ranking, k),
-        expected_loss=expected_loss(*ranking.counts(k), loss),
-        loss_at_half=expected_loss(*ranking.counts(_half(ranking)), loss),
+        expected_loss=least,
+        loss_at_half=at_half,
         loss=loss.name,
         method=METHOD,
     )
@@ -116,7 +115,7 @@ def _columns(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _best(ranking: Ranking, loss: Loss) -> int:
-    return best_number(ranking, lambda k: expected_loss(*ranking.counts(k), loss), [_half(ranking)])
+    return best_number(ranking, lambda k: expected_losses(*ranking.counts(k), loss), [_half(ranking)])
 
 
 def _half(ranking: Ranking) -> int:
@@ -136,16 +135,17 @@ def _cuts(ranking: Ranking, k: int, weighty: bool) -> Cuts | None:
         heavy = heavy[np.argsort(-difference[heavy], kind="stable")[:MOST_WEIGHTY]]
         finer[heavy] -= WEIGHTY_FINER_BY
     n_bins = len(bins.rows)
-    at = {n_bins - 1 - ranking.place(row)[0] for row in (k - 1, k) if 0 <= row < ranking.n}
-    at = {place for place in at if not bins.tied[place]}
-    if at:
-        near = np.arange(max(0, min(at) - AROUND), min(n_bins, max(at) + AROUND + 1))
+    rows = np.array([row for row in (k - 1, k) if 0 <= row < ranking.n])
+    at = np.unique(n_bins - 1 - ranking.place(rows)[0])
+    at = at[~bins.tied[at]]
+    if len(at):
+        near = np.arange(max(0, at[0] - AROUND), min(n_bins, at[-1] + AROUND + 1))
         near = near[~bins.tied[near]]
         if bins.rows[near].sum() <= FEW_ROWS:
             finer[near] = 0
         else:
-            few = bins.rows[sorted(at)] <= FEW_ROWS // len(at)
-            finer[sorted(at)] = np.where(few, 0, free[sorted(at)] - FINER_BY)
+            few = bins.rows[at] <= FEW_ROWS // len(at)
+            finer[at] = np.where(few, 0, free[at] - FINER_BY)
     wanted = np.flatnonzero(finer < free)
     if len(wanted) == 0:
         return None
@@ -156,6 +156,6 @@ def _cut(ranking: Ranking, k: int) -> Cut:
     """The cut after `k` rows, the last of which is in a bin of tied rows."""
     if k == 0:
         return NOTHING
-    whole, before = ranking.place(k - 1)
+    (whole,), (before,) = ranking.place(np.array([k - 1]))
     place = len(ranking.bins.rows) - 1 - whole
-    return Cut(float(ranking.bins.lowest[place]), int(ranking.bins.rows[place]), before + 1)
+    return Cut(float(ranking.bins.lowest[place]), int(ranking.bins.rows[place]), int(before) + 1)

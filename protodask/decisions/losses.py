@@ -70,6 +70,8 @@ class Loss:
     form: Form
     monotone: bool = False
     """Known not to rise with `u`; `as_loss` looks at all others."""
+    smooth: bool = False
+    """Known to be smooth away from where a denominator vanishes: expectations take a few places only."""
 
     def __call__(self, u: ArrayLike, v: ArrayLike, p: ArrayLike) -> Floats:
         arrays = [np.asarray(share, dtype=np.float64) for share in (u, v, p)]
@@ -88,7 +90,8 @@ class Loss:
         if not 0 < _finite(beta, "beta", remedy) <= MOST_BETA:
             raise InputError("bad-setting", f"beta is {beta!r}.", remedy)
         square = float(beta) ** 2
-        return Loss(f"f{beta:g}", LinearFractional((0.0, -(1 + square), 1.0, square), (0.0, 0.0, 1.0, square)), True)
+        form = LinearFractional((0.0, -(1 + square), 1.0, square), (0.0, 0.0, 1.0, square))
+        return Loss(f"f{beta:g}", form, True, True)
 
     @staticmethod
     def linear_fractional(
@@ -109,7 +112,7 @@ class Loss:
                 f"The coefficients of the loss are {_listed((*form.c, *form.d))}, and at_zero is {form.at_zero:g}.",
                 f"Give numbers from {LEAST:g} to {MOST:g}, or 0: a common factor of c and d makes no difference.",
             )
-        return Loss(name, form, True)
+        return Loss(name, form, True, True)
 
 
 def _four(coefficients: Sequence[float], name: str) -> tuple[float, float, float, float]:
@@ -256,13 +259,13 @@ def _auc(u: Floats, v: Floats, p: Floats) -> Floats:
 
 
 _NAMED = {
-    "am": Loss("am", _am, True),
+    "am": Loss("am", _am, True, True),
     "f1": Loss.f_beta(1),
-    "jaccard": Loss("jaccard", LinearFractional((0.0, -2.0, 1.0, 1.0), (0.0, -1.0, 1.0, 1.0)), True),
-    "g_tp_pr": Loss("g_tp_pr", _g_tp_pr, True),
-    "g_mean": Loss("g_mean", _g_mean, True),
-    "h_mean": Loss("h_mean", _h_mean, True),
-    "auc": Loss("auc", _auc, True),
+    "jaccard": Loss("jaccard", LinearFractional((0.0, -2.0, 1.0, 1.0), (0.0, -1.0, 1.0, 1.0)), True, True),
+    "g_tp_pr": Loss("g_tp_pr", _g_tp_pr, True, True),
+    "g_mean": Loss("g_mean", _g_mean, True, True),
+    "h_mean": Loss("h_mean", _h_mean, True, True),
+    "auc": Loss("auc", _auc, True, True),
 }
 LOSS_NAMES = tuple(_NAMED)
 """The named losses; beside them any "f" and a number, such as "f2" and "f0.5"."""

@@ -30,6 +30,7 @@ from protodask.data.tables.source_files import (
     source_files,
 )
 from protodask.decisions.group_tables import GROUP, PROBABILITY
+from protodask.decisions.probabilities import check_any
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
 from protodask.errors import FormatError, InputError, StorageError, needed, some
 from protodask.places import mask
@@ -212,8 +213,7 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
 def _source(
     reader: RowReader, rows: int, names: tuple[str, ...], has_group: bool, key: str, width: int
 ) -> PredictedRows:
-    if rows == 0:
-        raise InputError("no-rows", "There are no rows to decide on.", "Give at least one row with a probability.")
+    check_any(rows)
     row_bytes = max(ROW_BYTES, 16 * width)  # all classes are read to have one
     return PredictedRows(reader, Layout(rows, choose_block_rows(rows, row_bytes)), names, has_group, key)
 

@@ -40,6 +40,12 @@ def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         raise InputError("no-rows", "There are no items to decide on.", "Give at least one probability.")
 
 
+def check_any(n_rows: int) -> None:
+    """Refuse to decide on nothing."""
+    if n_rows == 0:
+        raise InputError("no-rows", "There are no rows to decide on.", "Give at least one row with a probability.")
+
+
 def read_rows(probability: ArrayLike, columns: str) -> Floats:
     """Probabilities of some rows (N, columns); there may be no row."""
     values = _as_array(probability)

@@ -1,8 +1,13 @@
-"""Expected losses of a cut from the distributions of two counts, as small matrix products.
+"""Expected losses of many cuts from the distributions of two counts each, as small matrix products.
 
 A count of a variance of up to `SMALL` is taken as it is, integer by integer, by its characteristic function. One of
 a larger variance is nearly normal: nodes at even distances from its mean, with the density of the normal distribution
 of its mean and variance, corrected to have its third and fourth cumulants, too.
+
+A smooth loss does not need all of them. Every `s`-th node with `s` times its weight gives the same sum but for terms at
+multiples of the frequency `2 pi / s`, of which the count has `exp(-(2 pi sd / s)^2 / 2)`: 3e-18 where `s` is `SPACING`
+standard deviations. That is where the count is far from 0 and from all its rows, which are the places where
+denominators vanish.
 """
 
 from __future__ import annotations
@@ -13,52 +18,109 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.decisions.losses import Loss
-from protodask.decisions.ranked import WINDOW, Count
+from protodask.decisions.ranked import WINDOW, Counts
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 SMALL = 100.0
 """Variance up to which a count is taken integer by integer: 10 deviations lie between its mean and 0."""
 
 NEGLIGIBLE = 1e-15
-"""Probability of an integer that is left out."""
+"""Probability on either side of the integers that are taken."""
 
-_NODES = np.arange(-28, 29) / 4
-"""In standard deviations; the rule of equal weights is exact for smooth losses, and kind to those with edges."""
+SPACING = 0.7
+"""Standard deviations between two nodes for a smooth loss; others get all integers, or a quarter."""
 
-_DENSITY = np.exp(-0.5 * _NODES**2) / (4 * math.sqrt(2 * math.pi))
-_HERMITE = tuple(np.polynomial.hermite_e.HermiteE.basis(degree)(_NODES) for degree in (3, 4, 6))
+FAR = 8.5
+"""Standard deviations from 0 and from all rows, from which on a count is far from them."""
 
-
-def expected_loss(selected: Count, others: Count, loss: Loss) -> float:
-    """`E loss(TP / n, k / n, (TP + FN) / n)`, where TP and FN are the two counts."""
-    k = selected.most
-    n = k + others.most
-    hits, weights = count_rule(selected)
-    misses, other_weights = count_rule(others)
-    values = loss((hits / n)[:, None], np.float64(k / n), (hits[:, None] + misses) / n)
-    return float(weights @ values @ other_weights)
+TOGETHER = 16
+"""Cuts computed at a time: neighbouring ones need as many nodes as each other, nearly."""
 
 
-def count_rule(count: Count) -> tuple[Floats, Floats]:
-    """Nodes and weights of a count, from 0 to the number of its rows; the weights sum to 1."""
-    if count.log_size is not None and count.phase is not None:
-        nodes, weights = _integers(count, count.log_size, count.phase)
-    else:
-        deviation = math.sqrt(count.variance)
-        skewness, kurtosis = count.third / deviation**3, count.fourth / deviation**4
-        third, fourth, sixth = _HERMITE
-        weights = _DENSITY * (1 + skewness / 6 * third + kurtosis / 24 * fourth + skewness**2 / 72 * sixth)
-        nodes = count.mean + deviation * _NODES
-    return nodes, weights / weights.sum()
+def _normal_rule(distance: float, steps: int) -> tuple[Floats, Floats, tuple[Floats, ...]]:
+    """Nodes in standard deviations on both sides of 0, the normal density there, and polynomials for the cumulants."""
+    nodes = np.arange(-steps, steps + 1, dtype=np.float64) * distance
+    polynomials = tuple(np.polynomial.hermite_e.HermiteE.basis(degree)(nodes) for degree in (3, 4, 6))
+    density: Floats = np.exp(-0.5 * nodes**2)
+    return nodes, density, polynomials
 
 
-def _integers(count: Count, log_size: Floats, phase: Floats) -> tuple[Floats, Floats]:
-    mass = np.fft.irfft(np.exp(log_size + 1j * -phase), WINDOW)
+_ALL, _FEW = _normal_rule(0.25, 28), _normal_rule(SPACING, 10)
+"""Equal distances are exact for smooth losses, and kind to those with edges."""
+
+
+def expected_losses(selected: Counts, others: Counts, loss: Loss) -> Floats:
+    """`E loss(TP / n, k / n, (TP + FN) / n)`, where TP and FN are the two counts, of each of M cuts (M,)."""
+    share = selected.most / (selected.most + others.most)
+    n = int(selected.most[0] + others.most[0])
+    hits, weights = count_rules(selected, loss.smooth)
+    misses, other_weights = count_rules(others, loss.smooth)
+    widths, other_widths = _widths(weights), _widths(other_weights)
+    found = np.empty(len(share))
+    for start in range(0, len(found), TOGETHER):
+        rows = slice(start, start + TOGETHER)
+        width, other_width = widths[rows].max(), other_widths[rows].max()
+        first, second = hits[rows, :width, None], misses[rows, None, :other_width]
+        values = loss(first / n, share[rows, None, None], (first + second) / n)
+        summed = (weights[rows, None, :width] @ values)[:, 0]
+        found[rows] = np.einsum("mj,mj->m", summed, other_weights[rows, :other_width])
+    return found
+
+
+def _widths(weights: Floats) -> Integers:
+    """The nodes of each rule but for those without a weight at its end (M,)."""
+    widths: Integers = weights.shape[1] - np.argmax(weights[:, ::-1] != 0, axis=1)
+    return widths
+
+
+def count_rules(counts: Counts, smooth: bool = False) -> tuple[Floats, Floats]:
+    """Nodes and weights of each count (M, J), from 0 to the number of its rows; the weights of each sum to 1.
+
+    Those that a count does not need have a weight of 0, after those that it does.
+    """
+    parts = []
+    if counts.small.any():
+        parts.append((counts.small, *_integers(counts, smooth)))
+    if not counts.small.all():
+        parts.append((~counts.small, *_nearly_normal(counts.cumulants[~counts.small], smooth)))
+    width = max(own.shape[1] for _, own, _ in parts)
+    nodes, weights = np.zeros((2, len(counts.most), width))
+    for which, own, own_weights in parts:
+        nodes[which, : own.shape[1]] = own
+        weights[which, : own.shape[1]] = own_weights
+    return nodes, weights / weights.sum(axis=1, keepdims=True)
+
+
+def _nearly_normal(cumulants: Floats, smooth: bool) -> tuple[Floats, Floats]:
+    nodes, density, (third, fourth, sixth) = _FEW if smooth else _ALL
+    deviation = np.sqrt(cumulants[:, 1:2])
+    skewness, kurtosis = cumulants[:, 2:3] / deviation**3, cumulants[:, 3:] / deviation**4
+    weights = density * (1 + skewness / 6 * third + kurtosis / 24 * fourth + skewness**2 / 72 * sixth)
+    return cumulants[:, :1] + deviation * nodes, weights
+
+
+def _integers(counts: Counts, smooth: bool) -> tuple[Floats, Floats]:
+    mean, variance = counts.cumulants[counts.small, :2].T
+    most, certain = counts.most[counts.small], counts.certain[counts.small]
+    middle = np.floor(mean).astype(np.int64)
+    reach = np.minimum(_reach(np.maximum(variance, 0)), WINDOW // 2 - 1)
+    first, last = np.maximum(middle - reach, 0), np.minimum(middle + 1 + reach, most)
+    step = np.ones(len(mean), dtype=np.int64)
+    if smooth:
+        deviation = np.sqrt(np.maximum(variance, 0))
+        far = np.minimum(mean, most - mean) > FAR * deviation
+        step[far] = np.maximum(SPACING * deviation[far], 1)
+    nodes = first[:, None] + step[:, None] * np.arange(((last - first) // step).max() + 1)
     # The transform tells integers apart up to multiples of the window.
-    first = math.floor(count.mean) - count.certain - WINDOW // 2
-    integers = np.arange(first, first + WINDOW)
-    mass = mass[integers % WINDOW]
-    nodes = integers + count.certain
-    kept = (mass > NEGLIGIBLE) & (nodes >= 0) & (nodes <= count.most)
-    return nodes[kept].astype(np.float64), mass[kept]
+    places = (np.minimum(nodes, last[:, None]) - certain[:, None]) % WINDOW
+    mass = np.take_along_axis(np.fft.irfft(counts.transform, WINDOW), places, axis=1)
+    inside = nodes <= last[:, None]
+    return np.where(inside, nodes, 0.0), np.where(inside, mass, 0.0)
+
+
+def _reach(variance: Floats) -> Integers:
+    """The distance from the mean beyond which Bernstein's inequality leaves `NEGLIGIBLE` on either side."""
+    exponent = -math.log(NEGLIGIBLE)
+    return np.ceil(exponent / 3 + np.sqrt(exponent**2 / 9 + 2 * exponent * variance)).astype(np.int64)

@@ -19,6 +19,7 @@ from protodask.evaluation.score_bins import ScoreBins
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Complex = NDArray[np.complex128]
 
 WINDOW = 256
 """Neighbouring integers on which a count of small variance is told apart: 12 deviations to either side and more."""
@@ -27,26 +28,25 @@ MOST_KEPT = 2048
 """Transforms that are kept, about: 4 MiB."""
 
 TOGETHER = 1024
-"""Bins whose transforms are computed at a time: 1 MiB for each array of them."""
+"""Bins whose transforms are computed at a time: 2 MiB for each array of them."""
 
 _ANGLES = 2 * np.pi * np.arange(WINDOW // 2 + 1) / WINDOW
 
 
 @dataclass(frozen=True)
-class Count:
-    """A sum of independent indicators: its cumulants and, of small variance, its characteristic function."""
+class Counts:
+    """M sums of independent indicators: cumulants and, of those of small variance, the characteristic function."""
 
-    most: int
-    """Rows it is of."""
-    mean: float
-    variance: float
-    third: float
-    fourth: float
-    certain: int
-    """Rows of a probability above 1/2, whose negatives are what the transform counts."""
-    log_size: Floats | None = None
-    """Log of the absolute value of the characteristic function of the count less `certain`, at the angles."""
-    phase: Floats | None = None
+    most: Integers
+    """Rows each is of (M,)."""
+    cumulants: Floats
+    """Mean, variance, third and fourth (M, 4)."""
+    certain: Integers
+    """Rows of a probability above 1/2, whose negatives are what the transform counts (M,)."""
+    small: NDArray[np.bool_]
+    """Which have a transform (M,): S of them."""
+    transform: Complex
+    """Means of `exp(-i t)` to the power of the count less `certain`, at the angles `t` (S, A)."""
 
 
 @dataclass(frozen=True)
@@ -83,59 +83,61 @@ class Rows:
         return max(1, len(self.rows) // MOST_KEPT)
 
     @cached_property
-    def _kept(self) -> tuple[Floats, Floats]:
+    def _kept(self) -> Complex:
         """Transforms of the rows before every `_step`-th bin, as far as the variance is small."""
         step = self._step
         last = int(np.searchsorted(self.sums[:-1, 1], self.small, side="right") - 1) // step
-        sizes, phases = np.zeros((last + 1, len(_ANGLES))), np.zeros((last + 1, len(_ANGLES)))
+        kept = np.ones((last + 1, len(_ANGLES)), dtype=np.complex128)
         at_once = max(1, TOGETHER // step)
         for place in range(0, last, at_once):
             until = min(place + at_once, last)
-            size, phase = self._weighted_factors(place * step, until * step)
-            sizes[place + 1 : until + 1] = size.reshape(-1, step, len(_ANGLES)).sum(axis=1)
-            phases[place + 1 : until + 1] = phase.reshape(-1, step, len(_ANGLES)).sum(axis=1)
-        return np.cumsum(sizes, axis=0), np.cumsum(phases, axis=0)
+            factors = self._factors(slice(place * step, until * step))
+            kept[place + 1 : until + 1] = factors.reshape(-1, step, len(_ANGLES)).prod(axis=1)
+        return np.cumprod(kept, axis=0, out=kept)
 
-    def leading(self, whole: int, more: int) -> Count:
-        """The count of positives among the rows of the first `whole` bins and `more` rows of the next."""
-        sums, most, certain = self.sums[whole], int(self.before[whole]) + more, int(self.certain[whole])
-        if more:
-            sums = sums + more * self.each[whole]
-            certain += more if self.mean[whole] > 0.5 else 0
-        mean, variance, third, fourth = sums.tolist()
-        if variance > self.small:
-            return Count(most, mean, variance, third, fourth, certain)
-        place = min(whole // self._step, len(self._kept[0]) - 1)
-        size, phase = self._kept[0][place], self._kept[1][place]
-        if place * self._step < whole:
-            rest_size, rest_phase = self._weighted_factors(place * self._step, whole)
-            size, phase = size + rest_size.sum(axis=0), phase + rest_phase.sum(axis=0)
-        if more:
-            own_size, own_phase = _log_factors(self.mean[whole : whole + 1], self.spread[whole : whole + 1])
-            size, phase = size + more * own_size[0], phase + more * own_phase[0]
-        return Count(most, mean, variance, third, fourth, certain, size, phase)
+    def leading(self, whole: Integers, more: Integers) -> Counts:
+        """The counts of positives among the rows of the first `whole` bins and `more` rows of the next, each (M,)."""
+        bin_of_more = np.minimum(whole, len(self.rows) - 1)
+        cumulants = self.sums[whole] + more[:, None] * self.each[bin_of_more]
+        certain = self.certain[whole] + np.where(self.mean[bin_of_more] > 0.5, more, 0)
+        small = cumulants[:, 1] <= self.small
+        transform = self._transforms(whole[small], more[small])
+        return Counts(self.before[whole] + more, cumulants, certain, small, transform)
+
+    def _transforms(self, whole: Integers, more: Integers) -> Complex:
+        places = np.minimum(whole // self._step, len(self._kept) - 1)
+        found = self._kept[places]
+        for number in np.flatnonzero(places * self._step < whole).tolist():
+            found[number] *= self._factors(slice(places[number] * self._step, whole[number])).prod(axis=0)
+        parted = np.flatnonzero(more)
+        found[parted] *= _factors(more[parted], self.mean[whole[parted]], self.spread[whole[parted]])
+        return found
 
     @cached_property
     def before(self) -> Integers:
         """Rows before each bin (B + 1,)."""
         return _leading(self.rows)
 
-    def _weighted_factors(self, first: int, last: int) -> tuple[Floats, Floats]:
-        size, phase = _log_factors(self.mean[first:last], self.spread[first:last])
-        rows = self.rows[first:last, None]
-        return rows * size, rows * phase
+    def _factors(self, bins: slice) -> Complex:
+        return _factors(self.rows[bins], self.mean[bins], self.spread[bins])
 
 
-def _log_factors(mean: Floats, spread: Floats) -> tuple[Floats, Floats]:
-    """Log of `1 - eta + eta e^{it}` as size and phase, (bins, angles); of `eta` above 1/2 less the phase `t`.
+def _factors(rows: Integers, mean: Floats, spread: Floats) -> Complex:
+    """`1 - eta + eta exp(-i t)` to the power of the rows of a bin, (bins, A); of `eta` above 1/2 times `exp(i t)`.
 
-    The phase that is left is that of the rarer outcome: of many rows of a probability near 1 the whole number of turns
-    would take the digits.
+    What is left is the turn of the rarer outcome: of many rows of a probability near 1 the whole number of turns would
+    take the digits.
     """
-    rare, sign = np.minimum(mean, 1 - mean)[:, None], np.where(mean > 0.5, -1.0, 1.0)[:, None]
+    rare, sign = np.minimum(mean, 1 - mean)[:, None], np.where(mean > 0.5, 1.0, -1.0)[:, None]
+    factors = np.empty((len(mean), len(_ANGLES)), dtype=np.complex128)
+    factors.real, factors.imag = 1 - rare * (1 - np.cos(_ANGLES)), sign * rare * np.sin(_ANGLES)
+    many = rows > 1
     with np.errstate(divide="ignore"):  # the factor is 0 for 1/2 at half a turn
-        size = 0.5 * np.log1p(-2 * np.minimum(spread, 0.25)[:, None] * (1 - np.cos(_ANGLES)))
-    return size, sign * np.arctan2(rare * np.sin(_ANGLES), 1 - rare + rare * np.cos(_ANGLES))
+        size = 0.5 * np.log1p(-2 * np.minimum(spread[many], 0.25)[:, None] * (1 - np.cos(_ANGLES)))
+    phase = np.angle(factors[many])
+    power = rows[many, None]
+    factors[many] = np.exp(power * size) * np.exp(1j * (power * phase))
+    return factors
 
 
 def _leading(values: NDArray[Any]) -> NDArray[Any]:
@@ -163,16 +165,15 @@ class Ranking:
     def n(self) -> int:
         return int(self.head.before[-1])
 
-    def place(self, k: int) -> tuple[int, int]:
-        """Whole bins among the first `k` rows, and rows of the next."""
-        whole = int(np.searchsorted(self.head.before, k, side="right")) - 1
-        return whole, k - int(self.head.before[whole])
+    def place(self, k: Integers) -> tuple[Integers, Integers]:
+        """Whole bins among the first `k` rows, and rows of the next; each (M,)."""
+        whole = np.searchsorted(self.head.before, k, side="right") - 1
+        return whole, k - self.head.before[whole]
 
-    def counts(self, k: int) -> tuple[Count, Count]:
-        """Positives among the first `k` rows, and among the others."""
+    def counts(self, k: Integers) -> tuple[Counts, Counts]:
+        """Positives among the first `k` rows (M,), and among the others."""
         whole, more = self.place(k)
-        selected = self.head.leading(whole, more)
         n_bins = len(self.head.rows)
-        if more == 0:
-            return selected, self.tail.leading(n_bins - whole, 0)
-        return selected, self.tail.leading(n_bins - 1 - whole, int(self.head.rows[whole]) - more)
+        parted = more > 0
+        left = np.where(parted, self.head.rows[np.minimum(whole, n_bins - 1)] - more, 0)
+        return self.head.leading(whole, more), self.tail.leading(n_bins - whole - parted, left)

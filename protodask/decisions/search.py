@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from protodask.decisions.ranked import Ranking
 
+Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 EVEN = 64
@@ -31,12 +32,15 @@ TIE = 1e-12
 """Relative to the largest: values that are closer differ by rounding."""
 
 
-def best_number(ranking: Ranking, value: Callable[[int], float], also: Iterable[int] = ()) -> int:
-    """The number of rows of least value, of several the smallest that was looked at; `also` are numbers to look at."""
+def best_number(ranking: Ranking, value: Callable[[Integers], Floats], also: Iterable[int] = ()) -> int:
+    """The number of rows of least value, of several the smallest that was looked at; `also` are numbers to look at.
+
+    `value` is asked for many numbers at a time.
+    """
     found: dict[int, float] = {}
     wanted = np.unique(np.concatenate([_places(ranking), np.array(list(also), dtype=np.int64)]))
     while len(wanted):
-        found |= {k: value(k) for k in wanted.tolist()}
+        found |= dict(zip(wanted.tolist(), value(wanted).tolist(), strict=True))
         wanted = _between(found)
     bound = min(found.values()) + TIE * max(map(abs, found.values()))
     return min(k for k, least in found.items() if least <= bound)

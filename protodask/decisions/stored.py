@@ -38,12 +38,13 @@ from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.predicted_rows import PredictedRows, open_rows
 from protodask.decisions.probabilities import check_probabilities
 from protodask.decisions.sets import RowDecisions, check_totals, decide_rows, decide_sets
-from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, identity, open_engine
+from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, add_records, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES, process_memory_limit
 from protodask.errors import InputError
 from protodask.places import mask
 
 PerRow = Literal["classes", "labels"]
+Kind = Literal["all", "groups", "classes", "labels"]
 
 FEW_ROWS = 2000
 """Rows that are decided on exactly by `auto`."""
@@ -73,7 +74,7 @@ class Compared:
     """Mean over the decisions."""
     loss_at_half: float
     """The same for selecting all of probability at least 0.5."""
-    kind: Literal["all", "groups", "classes", "labels"]
+    kind: Kind
     decision: Decision | None
     """The only one, if there is one."""
 
@@ -150,28 +151,27 @@ class _Task:
     overwrite: bool
 
     def decide(self, group: str | None, engine: Engine) -> Compared:
+        decision = None
         if group is None:
             decision = self._decide_all(engine)
             table = one_group(decision, np.zeros(1, dtype=np.int64), 0)
-            found, flags = self._compared(decision.k, "all", decision, table), None
         else:
             table = self._decide_groups(group, engine)
-            found, flags = self._compared(int(table.k.sum()), "groups", None, table), table.selected
-        record = {**self._record(found), "group": group}
-        if flags is None:
+        losses = table.mean_expected_loss, table.mean_loss_at_half
+        kind: Kind = "all" if group is None else "groups"
+        found = self._compared(kind, int(table.k.sum()), len(table), *losses, decision)
+        record, form = {**self._record(found), "group": group}, Form(has_group=group is not None)
+        if table.selected is None:
             arguments = (engine.share(table), count_tied_before(self.rows, table, engine))
-            self._write(engine, record, Form(has_group=group is not None), table, _flag_rows, *arguments)
+            self._write(engine, record, form, table, _flag_rows, *arguments)
         else:
-            self._write(engine, record, Form(has_group=True), table, _give_flags, engine.share(flags))
+            self._write(engine, record, form, table, _give_flags, engine.share(table.selected))
         return found
 
     def decide_each(self, per_row: PerRow, engine: Engine) -> Compared:
         sums = engine.reduce(self.rows, _ROW_SUMS, self.loss, per_row, label="decide on the rows")
         rows = self.rows.n_rows
-        found = Compared(
-            self.where, self.source, ", ".join(self.rows.names), self.loss.name, rows, sums.selected, rows,
-            sums.expected_loss / rows, sums.loss_at_half / rows, per_row, None,
-        )  # fmt: skip
+        found = self._compared(per_row, sums.selected, rows, sums.expected_loss / rows, sums.loss_at_half / rows)
         record = {**self._record(found), "classes": list(self.rows.names)}
         self._write(engine, record, Form(self.rows.names), None, _flag_classes, self.loss, per_row)
         return found
@@ -206,21 +206,17 @@ class _Task:
         return decide_scattered(values[PROBABILITY], values[GROUP], self.loss, self.method, engine)
 
     def _compared(
-        self, selected: int, kind: Literal["all", "groups"], decision: Decision | None, table: GroupDecisions
+        self,
+        kind: Kind,
+        selected: int,
+        decisions: int,
+        expected_loss: float,
+        loss_at_half: float,
+        decision: Decision | None = None,
     ) -> Compared:
-        return Compared(
-            path=self.where,
-            source=self.source,
-            what=self.rows.names[0],
-            loss=self.loss.name,
-            rows=self.rows.n_rows,
-            selected=selected,
-            decisions=len(table),
-            expected_loss=table.mean_expected_loss,
-            loss_at_half=table.mean_loss_at_half,
-            kind=kind,
-            decision=decision,
-        )
+        what, n_rows = ", ".join(self.rows.names), self.rows.n_rows
+        about = (self.where, self.source, what, self.loss.name, n_rows, selected, decisions)
+        return Compared(*about, expected_loss, loss_at_half, kind, decision)
 
     def _record(self, found: Compared) -> dict[str, Any]:
         cut = None
@@ -294,15 +290,7 @@ def _sum_block(block: Block, loss: Loss, per_row: PerRow) -> _Sums:
     return _Sums(int(found.k.sum()), float(found.expected_loss.sum()), float(found.loss_at_half.sum()))
 
 
-def _add(left: _Sums, right: _Sums) -> _Sums:
-    return _Sums(
-        left.selected + right.selected,
-        left.expected_loss + right.expected_loss,
-        left.loss_at_half + right.loss_at_half,
-    )
-
-
-_ROW_SUMS: Reduction[_Sums, _Sums] = Reduction(_sum_block, _add, identity)
+_ROW_SUMS: Reduction[_Sums, _Sums] = Reduction(_sum_block, add_records, identity)
 
 
 def _flag_classes(block: Block, loss: Loss, per_row: PerRow) -> Arrays:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from protodask.engine.connect import TlsFiles
     from protodask.engine.engine import Engine, Sink
     from protodask.engine.progress import Progress, ProgressListener
+    from protodask.engine.records import add_records
     from protodask.engine.reduction import Reduction, identity
     from protodask.engine.sources import ArraySource, Source, array_source, zip_sources
 
@@ -29,6 +30,7 @@ _HOMES = {
     "Sink": "protodask.engine.engine",
     "Source": "protodask.engine.sources",
     "TlsFiles": "protodask.engine.connect",
+    "add_records": "protodask.engine.records",
     "array_source": "protodask.engine.sources",
     "choose_block_rows": "protodask.engine.blocks",
     "cluster_engine": "protodask.engine.choose",
@@ -53,6 +55,7 @@ __all__ = [
     "Sink",
     "Source",
     "TlsFiles",
+    "add_records",
     "array_source",
     "choose_block_rows",
     "cluster_engine",

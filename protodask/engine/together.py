@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -71,6 +72,31 @@ def run_together(
                     _answer(engine, requests)
     finally:
         crew.stop()
+
+
+def each_together(
+    engine: Engine, function: Callable[[Any], Result], items: Sequence[Any], done: Callable[[int, Result], None]
+) -> None:
+    """`function(item)` of each item, as many at a time as the engine has threads, here or on the workers of a cluster.
+
+    `done` is called in this thread with the number of an item and its result, as they come. The function may not use
+    the engine itself, whose threads are taken; for a cluster see `Engine.each`.
+    """
+    if engine.scheduler.processes().kind == "workers":
+        with closing(engine.each(function, items)) as ended:
+            for number, result in ended:
+                done(number, result)
+        return
+
+    def job(number: int) -> Job[tuple[int, Result]]:
+        return lambda _: (number, function(items[number]))
+
+    def take(ended: tuple[int, Result]) -> tuple[()]:
+        done(*ended)
+        return ()
+
+    jobs = map(job, range(len(items)))
+    run_together(engine, jobs, take, company="side by side", most=engine.scheduler.n_threads)
 
 
 def _scheduler_for_jobs(scheduler: Scheduler, company: Company, crew: _Crew[Any]) -> Scheduler:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
-from protodask.engine import Block, Engine, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine import Block, Engine, EngineLike, Reduction, Source, add_records, identity, open_engine
+from protodask.engine.records import taken
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import (
     ClassTotals,
@@ -23,7 +24,6 @@ from protodask.evaluation.auc_interval import (
     class_totals,
     delong_spread,
     half_width,
-    merge_totals,
     widened,
 )
 from protodask.evaluation.given_rows import check_rows, require, source_of, usable_weights
@@ -210,8 +210,8 @@ def read_labelled(block: Block) -> Labelled:
     weight = usable_weights(block)
     if weight is None:
         return Labelled(score, positive, None)
-    kept = weight > 0
-    return Labelled(score, positive, weight) if kept.all() else Labelled(score[kept], positive[kept], weight[kept])
+    kept, every = weight > 0, Labelled(score, positive, weight)
+    return every if kept.all() else taken(every, kept)
 
 
 def _first_part(block: Block, most_bins: int | None) -> LabelledPart:
@@ -221,7 +221,7 @@ def _first_part(block: Block, most_bins: int | None) -> LabelledPart:
 
 
 def _merge_parts(left: LabelledPart, right: LabelledPart) -> LabelledPart:
-    return LabelledPart(merge_totals(left.totals, right.totals), merge_curve(left.curve, right.curve))
+    return LabelledPart(add_records(left.totals, right.totals), merge_curve(left.curve, right.curve))
 
 
 def _sum_block(block: Block, grid: Grid) -> GridSums:

@@ -73,11 +73,6 @@ def class_totals(positive: NDArray[np.bool_], weight: Floats | None) -> ClassTot
     return ClassTotals(rows, sums, squares)
 
 
-def merge_totals(left: ClassTotals, right: ClassTotals) -> ClassTotals:
-    """The totals of the rows of both."""
-    return ClassTotals(left.rows + right.rows, left.weight + right.weight, left.squares + right.squares)
-
-
 def half_width(totals: ClassTotals, confidence: float = 0.95) -> float:
     """Half-width of the deviation interval, as the module says; nan where one class only occurs."""
     check_confidence(confidence)

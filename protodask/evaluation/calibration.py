@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, Label
-from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows
 from protodask.evaluation.interval import normal_quantile
@@ -106,17 +106,6 @@ def no_calibration(n_classes: int, n_bins: int) -> CalibrationSums:
     )
 
 
-def merge_calibrations(left: CalibrationSums, right: CalibrationSums) -> CalibrationSums:
-    """The sums over the rows of both."""
-    return CalibrationSums(
-        left.rows + right.rows,
-        left.weight + right.weight,
-        left.squares + right.squares,
-        left.predicted + right.predicted,
-        left.outcome + right.outcome,
-    )
-
-
 def finish_calibration(sums: CalibrationSums, classes: Sequence[Label], confidence: float = 0.95) -> CalibrationCurve:
     """The curve that the sums amount to."""
     n_bins = sums.weight.shape[1]
@@ -178,4 +167,4 @@ def _sum_block(
     return calibration_sums(predicted_outcomes(block, probability, codes), n_bins)
 
 
-CALIBRATION: Reduction[CalibrationSums, CalibrationSums] = Reduction(_sum_block, merge_calibrations, identity)
+CALIBRATION: Reduction[CalibrationSums, CalibrationSums] = Reduction(_sum_block, add_records, identity)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protodask.data.format.schema import FEATURES, GROUP, TARGET
-from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.paired import (
@@ -17,7 +17,6 @@ from protodask.evaluation.paired import (
     PairedSums,
     compare_paired,
     group_bins,
-    merge_pairs,
     paired_sums,
     row_losses,
     run_rows,
@@ -64,7 +63,7 @@ def _sum_pairs(
     return paired_sums(number[kept], weights, losses[0], losses[1], blocks.count)
 
 
-PAIRS: Reduction[PairedSums, PairedSums] = Reduction(_sum_pairs, merge_pairs, identity)
+PAIRS: Reduction[PairedSums, PairedSums] = Reduction(_sum_pairs, add_records, identity)
 
 
 def compare_models(

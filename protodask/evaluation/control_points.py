@@ -26,13 +26,13 @@ they are single scores or have at most `STRADDLING_SHARE` of the weight.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.errors import InputError
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.score_bins import (
@@ -252,14 +252,11 @@ def outcome_range(outcome: Floats, weight: Floats) -> OutcomeRange:
 
 def merge_ranges(left: OutcomeRange, right: OutcomeRange) -> OutcomeRange:
     """What the rows of both have come to."""
-    return OutcomeRange(
-        rows=left.rows + right.rows,
-        weight=left.weight + right.weight,
+    return replace(
+        add_records(left, right),
         lowest=min(left.lowest, right.lowest),
         highest=max(left.highest, right.highest),
         two_valued=left.two_valued and right.two_valued,
-        ones=left.ones + right.ones,
-        weight_of_ones=left.weight_of_ones + right.weight_of_ones,
     )
 
 

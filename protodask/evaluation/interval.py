@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TypeGuard
 
 import numpy as np
 
@@ -24,6 +25,11 @@ class Interval:
 
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether a value is a number of Python or NumPy, which True and False are not."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def is_share(value: object) -> bool:

@@ -15,7 +15,7 @@ import zarr
 from numpy.typing import ArrayLike
 
 from protodask.data.format.schema import TARGET, WEIGHT
-from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, add_records, open_engine
 from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, area_interval
@@ -27,7 +27,6 @@ from protodask.evaluation.outcomes import (
     Outcomes,
     OutcomeSums,
     check_outcomes,
-    merge_outcomes,
     read_outcomes,
     sum_outcomes,
 )
@@ -88,7 +87,7 @@ def evaluation_partial(
 def merge_evaluations(left: EvaluationPartial, right: EvaluationPartial) -> EvaluationPartial:
     """The contribution of the rows of both."""
     curves = None if left.curves is None or right.curves is None else merge_curves(left.curves, right.curves)
-    return EvaluationPartial(merge_outcomes(left.sums, right.sums), curves)
+    return EvaluationPartial(add_records(left.sums, right.sums), curves)
 
 
 def finish_evaluation(partial: EvaluationPartial) -> Scores:
@@ -139,7 +138,7 @@ def _curve_block(block: Block, most_bins: int | None) -> Curves:
 
 
 EVALUATION: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_block, merge_evaluations, finish_evaluation)
-OUTCOMES: Reduction[OutcomeSums, OutcomeSums] = Reduction(_sum_block, merge_outcomes, check_outcomes)
+OUTCOMES: Reduction[OutcomeSums, OutcomeSums] = Reduction(_sum_block, add_records, check_outcomes)
 AREAS: Reduction[Curves, Areas] = Reduction(_curve_block, merge_curves, finish_areas)
 
 

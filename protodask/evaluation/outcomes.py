@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT
 from protodask.engine import Block
+from protodask.engine.records import taken
 from protodask.errors import InputError
-from protodask.evaluation.auc_interval import ClassTotals, merge_totals
+from protodask.evaluation.auc_interval import ClassTotals
 from protodask.evaluation.given_rows import check_weight, require, usable_weights
 
 Floats = NDArray[np.float64]
@@ -105,10 +106,8 @@ def read_outcomes(block: Block) -> Outcomes:
     codes = target.astype(np.intp, copy=False)
     if weights is None:
         return Outcomes(probability, codes, np.ones(block.n_rows))
-    kept = weights > 0
-    if kept.all():
-        return Outcomes(probability, codes, weights)
-    return Outcomes(probability[kept], codes[kept], weights[kept])
+    kept, every = weights > 0, Outcomes(probability, codes, weights)
+    return every if kept.all() else taken(every, kept)
 
 
 def predicted_outcomes(block: Block, probability: NDArray[np.floating[Any]], codes: NDArray[np.int64]) -> Outcomes:
@@ -151,18 +150,6 @@ def sum_outcomes(outcomes: Outcomes, clip: float = 0.0) -> OutcomeSums:
             np.bincount(target, weights=weight, minlength=n_classes).astype(np.float64),
             np.bincount(target, weights=square, minlength=n_classes).astype(np.float64),
         ),
-    )
-
-
-def merge_outcomes(left: OutcomeSums, right: OutcomeSums) -> OutcomeSums:
-    """Sums over the rows of both."""
-    return OutcomeSums(
-        rows=left.rows + right.rows,
-        weight=left.weight + right.weight,
-        loss=left.loss + right.loss,
-        squares=left.squares + right.squares,
-        confusion=left.confusion + right.confusion,
-        classes=merge_totals(left.classes, right.classes),
     )
 
 

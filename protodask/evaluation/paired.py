@@ -156,16 +156,6 @@ def paired_sums(block: Integers, weight: Floats, champion: Floats, challenger: F
     return PairedSums(rows, summed(weight), summed(weight * champion), summed(weight * challenger))
 
 
-def merge_pairs(left: PairedSums, right: PairedSums) -> PairedSums:
-    """The sums over the rows of both."""
-    return PairedSums(
-        left.rows + right.rows,
-        left.weight + right.weight,
-        left.champion + right.champion,
-        left.challenger + right.challenger,
-    )
-
-
 def check_bootstrap(margin: float, confidence: float, draws: int) -> None:
     """Refuse settings that cannot work."""
     check_confidence(confidence)

@@ -36,14 +36,14 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
-from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, row_numbers, source_of
 from protodask.evaluation.interval import Interval, check_confidence, normal_quantile
@@ -309,20 +309,12 @@ def _require(block: Block, fits: NDArray[np.bool_], name: str, remedy: str) -> N
 
 def merge_policies(left: PolicySums, right: PolicySums) -> PolicySums:
     """The contribution of the rows of both."""
-    return PolicySums(
-        left.rows + right.rows,
-        left.matched + right.matched,
-        left.records + right.records,
-        merge_ratios(left.ratio, right.ratio),
-        merge_ratios(left.whole, right.whole),
-        left.gains + right.gains,
-        left.losses + right.losses,
-        left.rewards_above + right.rewards_above,
-        left.rewards_below + right.rewards_below,
-        left.matching + right.matching,
-        left.any_rows + right.any_rows,
-        min(left.least, right.least),
-        max(left.most, right.most),
+    return replace(
+        add_records(left, right),
+        ratio=merge_ratios(left.ratio, right.ratio),
+        whole=merge_ratios(left.whole, right.whole),
+        least=min(left.least, right.least),
+        most=max(left.most, right.most),
     )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data import Dataset, Label, table_source
-from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, TARGET, Column
+from protodask.data import Dataset, table_source
+from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, TARGET, Column, label_numbers, numbers_of
 from protodask.data.tables.encoding import Unseen, encode_group
 from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.source_files import check_present
@@ -151,7 +151,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
             )
         check_orders(model, dataset, path)
         features = np.array([place[name] for name in model.feature_names], dtype=np.intp)
-        codes = _codes(model.classes, dataset.classes)
+        codes = numbers_of(dataset.classes, label_numbers(model.classes))
         if (codes < 0).all():
             raise InputError(
                 "columns-differ",
@@ -160,12 +160,6 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
             )
     view = _DatasetView(features, {name: place[column] for name, column in columns.numbers.items()}, codes)
     return ViewedSource(dataset, view, "policy-log")
-
-
-def _codes(classes: Sequence[Label], logged: Sequence[Label]) -> Codes:
-    # True must not pass for 1.
-    position = {(type(label), label): code for code, label in enumerate(classes)}
-    return np.array([position.get((type(label), label), -1) for label in logged], dtype=np.int64)
 
 
 def _table_log(

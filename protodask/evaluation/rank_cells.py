@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import joined, taken
 from protodask.evaluation.score_bins import (
     FIRST_FREE,
     Floats,
@@ -258,13 +259,7 @@ def merge_sums(left: GridSums, right: GridSums) -> GridSums:
 
 def refine_cells(cells: Cells, grid: Grid, sums: GridSums) -> Cells:
     """The cells with those of the grid replaced by what a pass over it found."""
-    kept = ~np.isin(cells.lowest, grid.lowest)
-    found = np.flatnonzero(sums.lowest[:-1] <= sums.highest[:-1])
-    lowest = np.concatenate([cells.lowest[kept], sums.lowest[found]])
-    order = np.argsort(lowest, kind="stable")
-    return Cells(
-        lowest[order],
-        np.concatenate([cells.highest[kept], sums.highest[found]])[order],
-        np.concatenate([cells.positive[kept], sums.weight[found, 1]])[order],
-        np.concatenate([cells.negative[kept], sums.weight[found, 0]])[order],
-    )
+    found = taken(sums, np.flatnonzero(sums.lowest[:-1] <= sums.highest[:-1]))
+    finer = Cells(found.lowest, found.highest, found.weight[:, 1], found.weight[:, 0])
+    every = joined(taken(cells, ~np.isin(cells.lowest, grid.lowest)), finer)
+    return taken(every, np.argsort(every.lowest, kind="stable"))

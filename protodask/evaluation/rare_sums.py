@@ -32,9 +32,6 @@ class Moments:
     total: float
     squares: float
 
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(self.weight + other.weight, self.total + other.total, self.squares + other.squares)
-
 
 def moments(values: Floats, weights: Floats | None = None) -> Moments:
     """The sums over some values, of which those of 0 do not count."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protodask.data.format.schema import TARGET, WEIGHT
-from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, add_records, open_engine
 from protodask.evaluation.given_rows import check_rows, check_weight, require, row_numbers, source_of, usable_weights
 
 PREDICTION = "prediction"
@@ -63,15 +63,10 @@ def error_sums(block: Block) -> ErrorSums:
         return ErrorSums(float(weights.sum()), float(np.sum(weights * squares)))
 
 
-def merge_errors(left: ErrorSums, right: ErrorSums) -> ErrorSums:
-    """The sums over the rows of both."""
-    return ErrorSums(left.weight + right.weight, left.squares + right.squares)
-
-
 def finish_error(sums: ErrorSums) -> float:
     """The mean squared error that the sums amount to; infinite where it is too large for a float64."""
     check_weight(sums.weight)
     return sums.squares / sums.weight
 
 
-SQUARED_ERROR: Reduction[ErrorSums, float] = Reduction(error_sums, merge_errors, finish_error)
+SQUARED_ERROR: Reduction[ErrorSums, float] = Reduction(error_sums, add_records, finish_error)

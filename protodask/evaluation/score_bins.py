@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from protodask.engine import ArraySource, Block, Engine, Reduction, Source, identity
 from protodask.engine.costs import partials_alive
+from protodask.engine.records import joined, taken
 from protodask.engine.sources import leaves
 
 Floats = NDArray[np.float64]
@@ -225,16 +226,8 @@ def affordable_bins(engine: Engine, source: Source, bin_bytes: int) -> int:
 
 def _in_order(parts: Sequence[ScoreBins]) -> ScoreBins:
     """The bins of all parts by key, those of one key in the order of the parts."""
-    key = np.concatenate([part.key for part in parts])
-    order = np.argsort(key, kind="stable")
-    return ScoreBins(
-        key[order],
-        np.concatenate([part.free for part in parts])[order],
-        np.concatenate([part.rows for part in parts])[order],
-        np.concatenate([part.lowest for part in parts])[order],
-        np.concatenate([part.highest for part in parts])[order],
-        np.concatenate([part.sums for part in parts])[order],
-    )
+    every = joined(*parts)
+    return taken(every, np.argsort(every.key, kind="stable"))
 
 
 def choose_cuts(bins: ScoreBins, gain: Floats, most: int, finer_by: int = 8) -> Cuts | None:
@@ -253,11 +246,7 @@ def choose_cuts(bins: ScoreBins, gain: Floats, most: int, finer_by: int = 8) -> 
 
 def refine_bins(bins: ScoreBins, cuts: Cuts, finer: ScoreBins) -> ScoreBins:
     """The bins with those of `cuts` replaced by what a pass with `cuts` found."""
-    kept = ~np.isin(bins.key, cuts.key)
-    rest = ScoreBins(
-        bins.key[kept], bins.free[kept], bins.rows[kept], bins.lowest[kept], bins.highest[kept], bins.sums[kept]
-    )
-    return _in_order([rest, finer])
+    return _in_order([taken(bins, ~np.isin(bins.key, cuts.key)), finer])
 
 
 def bin_source(

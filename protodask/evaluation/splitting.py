@@ -23,6 +23,7 @@ from protodask.data.places.storage import check_free, check_outside, is_taken
 from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
 from protodask.errors import InputError, ProtodaskError
 from protodask.evaluation.chosen_rows import ChosenRows, choose_rows, slabs, uniform_draws, write_chosen
+from protodask.evaluation.interval import is_real
 from protodask.evaluation.subsampling import checked_seed
 
 Integers = NDArray[np.int64]
@@ -59,8 +60,7 @@ class Part:
 
 def check_split(share: object, seed: object, out: str, held_out: str) -> None:
     """Refuse what cannot work whatever the dataset."""
-    numeric = isinstance(share, int | float | np.integer | np.floating) and not isinstance(share, bool)
-    if not numeric or not 0 < share < 1:  # type: ignore[operator]
+    if not (is_real(share) and 0 < share < 1):
         raise InputError(
             "bad-setting", f"The share is {share!r}.", "Give the share of the rows to hold out, between 0 and 1."
         )

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.schema import FEATURES, TARGET, Label
+from protodask.data.format.schema import FEATURES, TARGET, Label, label_numbers, numbers_of
 from protodask.data.format.summary import Summary, merge_summaries, summarize_rows
-from protodask.engine import Block, Engine, Reduction, Source, identity
-from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations
+from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
+from protodask.evaluation.calibration import CalibrationSums, calibration_sums
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.paired import row_losses
@@ -103,15 +103,9 @@ class Watch:
         """The same for rows of these classes in the order of their codes, None where they have none."""
         if classes is None:
             return replace(self, codes=None, unknown=())
-        place = {(type(label), label): number for number, label in enumerate(self.model.classes)}
-        unknown = tuple(label for label in classes if (type(label), label) not in place)
-        for label in unknown:
-            place[type(label), label] = len(place)
-        return replace(
-            self,
-            codes=np.array([place[type(label), label] for label in classes], dtype=np.int64),
-            unknown=unknown,
-        )
+        known = label_numbers(self.model.classes, classes)
+        unknown = [label for _, label in known][self.model.n_classes :]
+        return replace(self, codes=numbers_of(classes, known), unknown=tuple(unknown))
 
 
 @dataclass(frozen=True)
@@ -246,7 +240,7 @@ def merge_streams(left: StreamSums, right: StreamSums) -> StreamSums:
         left.probability + right.probability,
         left.labels + right.labels,
         merge_moments(left.figures, right.figures),
-        merge_calibrations(left.calibration, right.calibration),
+        add_records(left.calibration, right.calibration),
         MergeSamples(SAMPLED)(left.sample, right.sample),
         left.outside + right.outside,
     )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.schema import Label
+from protodask.data.format.schema import Label, label_numbers, numbers_of
 from protodask.evaluation.interval import normal_quantile
 from protodask.evaluation.shifts import (
     holm,
@@ -207,14 +207,12 @@ def _shares(
 def _labels(
     before: StreamProfile, after: StreamProfile, old: OutcomeProfile, new: OutcomeProfile, significance: float
 ) -> ShareChange:
-    """Classes by label: either may have some that the model does not know. True is no 1 here."""
-    keys = dict.fromkeys((type(label), label) for label in (*before.classes, *before.unknown, *after.unknown))
-    place = {key: number for number, key in enumerate(keys)}
-    counts = np.zeros((2, len(keys)))
-    for row, profile, weights in ((0, before, old.labels), (1, after, new.labels)):
-        for label, weight in zip((*profile.classes, *profile.unknown), weights.tolist(), strict=True):
-            counts[row, place[type(label), label]] += weight
-    return _shares(before, after, [key[1] for key in keys], counts[0], counts[1], significance)
+    """Classes by label: either may have some that the model does not know."""
+    known = label_numbers(before.classes, before.unknown, after.unknown)
+    counts = np.zeros((2, len(known)))
+    for own, profile, weights in zip(counts, (before, after), (old.labels, new.labels), strict=True):
+        np.add.at(own, numbers_of((*profile.classes, *profile.unknown), known), weights)
+    return _shares(before, after, [label for _, label in known], counts[0], counts[1], significance)
 
 
 def _familiarity(before: StreamProfile, after: StreamProfile, significance: float) -> FamiliarityChange:

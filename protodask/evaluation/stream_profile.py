@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -220,7 +220,7 @@ def read_profile(content: object, where: str) -> StreamProfile:
 
 
 def _feature(record: Mapping[str, Any], above: Fields) -> FeatureProfile:
-    fields = Fields(record, above.where, above.what, above.remedy)
+    fields = replace(above, record=record)
     by_value = record.get("by_value")
     if not isinstance(by_value, bool):
         fields.damaged("by_value is no truth value")
@@ -240,7 +240,7 @@ def _outcomes(above: Fields, n_classes: int, n_unknown: int) -> OutcomeProfile |
         return None
     if not isinstance(record, Mapping):
         above.damaged("the outcomes are no object")
-    fields = Fields(record, above.where, above.what, above.remedy)
+    fields = replace(above, record=record)
     calibration = _counts(fields, "calibration", 4 * n_classes * CALIBRATION_BINS)
     return OutcomeProfile(
         _counts(fields, "labels", n_classes + n_unknown),

@@ -23,6 +23,7 @@ from protodask.data.places.storage import check_free, check_outside
 from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
 from protodask.errors import InputError, some
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
+from protodask.evaluation.interval import is_real
 from protodask.evaluation.strata import Strata, of_classes, of_values
 
 Floats = NDArray[np.float64]
@@ -70,8 +71,7 @@ def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
 
 
 def _check_budget(budget: object) -> None:
-    numeric = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
-    if not numeric or not 0 < budget <= sys.float_info.max:  # type: ignore[operator]
+    if not (is_real(budget) and 0 < budget <= sys.float_info.max):
         raise InputError("bad-setting", f"The budget is {budget!r}.", "Give a number of rows above 0.")
 
 
@@ -99,8 +99,7 @@ def check_rates(rates: Rates | None, budget: float | None) -> None:
 
 
 def _check_rate(label: object, rate: object) -> None:
-    numeric = isinstance(rate, int | float | np.integer | np.floating) and not isinstance(rate, bool)
-    if not numeric or not 0 < rate <= 1:  # type: ignore[operator]
+    if not (is_real(rate) and 0 < rate <= 1):
         raise InputError(
             "bad-setting",
             f"The rate of {label!r} is {rate!r}.",

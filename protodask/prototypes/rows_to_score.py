@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
-from protodask.data.format.schema import Column
+from protodask.data.format.schema import Column, LabelKey, label_numbers, numbers_of
 from protodask.data.places.locations import is_url, locate
 from protodask.data.places.storage import DATASET, read_attributes
 from protodask.data.tables.encoding import BadRows, Unseen
@@ -21,7 +21,6 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.table_model import TableModel
 
 Codes = NDArray[np.int64]
-Key = tuple[type, Label]
 
 
 def is_dataset(path: str) -> bool:
@@ -104,7 +103,7 @@ def rows_to_evaluate(
         dataset = _matching_dataset(model, path)
         seen = f"The dataset {path} has classes the model does not know"
         remedy = "Evaluate on rows of the classes the model was trained on."
-        return dataset, codes_of(dataset.classes, numbered(model.classes), seen, remedy)
+        return dataset, codes_of(dataset.classes, label_numbers(model.classes), seen, remedy)
     name = target or model.target_name
     source = _table(
         model, [path], engine, unseen=unseen, drop=drop, target=name, classes=model.classes, roles=(weight, inclusion)
@@ -214,17 +213,12 @@ def difference(expected: Sequence[str], found: Sequence[str]) -> str:
     return " and ".join(said) or "they are in another order"
 
 
-def numbered(*classes: Sequence[Label]) -> dict[Key, int]:
-    """All classes with their numbers; True is no 1 here."""
-    keys = dict.fromkeys((type(label), label) for own in classes for label in own)
-    return {key: number for number, key in enumerate(keys)}
-
-
-def codes_of(classes: Sequence[Label], known: Mapping[Key, int], seen: str = "", remedy: str = "") -> Codes:
+def codes_of(classes: Sequence[Label], known: Mapping[LabelKey, int], seen: str, remedy: str) -> Codes:
     """The numbers of some classes; `seen` begins the error about those that have none."""
-    if unknown := [repr(label) for label in classes if (type(label), label) not in known]:
+    codes = numbers_of(classes, known)
+    if unknown := [repr(label) for label, code in zip(classes, codes, strict=True) if code < 0]:
         raise InputError("columns-differ", f"{seen}: {some(unknown)}.", remedy)
-    return np.array([known[type(label), label] for label in classes], dtype=np.int64)
+    return codes
 
 
 def _table(

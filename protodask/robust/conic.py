@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protodask.engine.records import taken, with_arrays
 from protodask.errors import InputError
 from protodask.robust.brackets import bracket
 from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, Setup, entries_of, solve_program
-from protodask.robust.terms import Floats, Terms, taken, with_arrays
+from protodask.robust.terms import Floats, Terms
 from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of, relative_gap
 
 CEILINGS = (1e3, 1e6)
@@ -98,16 +99,26 @@ def solve_conic(
     # The intercept has no price, so moving the features costs nothing, and spares digits.
     centre = (middle[kept_sign > 0].mean(axis=0) + middle[kept_sign < 0].mean(axis=0)) / 2
     found = _attempts(_moved(kept, centre, 1.0), kept_sign, kept_costs, gap)
-    if not found.gap <= gap * found.objective:
+    plane, least = found.plane, found.bound.value
+    if not found.ends(gap):
         raise InputError(
             "no-convergence",
-            f"The cone solver came no closer than a relative gap of {found.relative_gap:.1e} in {found.attempts}"
-            f" attempts, the last of which it called {found.status}; {gap:.1e} was asked for.",
+            f"The cone solver came no closer than a relative gap of {relative_gap(plane.objective, least):.1e} in"
+            f" {found.attempts} attempts, the last of which it called {found.status}; {gap:.1e} was asked for.",
             "Bring the features to scales near 1, ask for a wider gap, or use the bundle solver.",
         )
-    values, _ = bracket(_moved(terms, centre, 1.0), sign, found.weights)
-    slack = np.maximum(1.0 + values + sign * found.intercept, 0.0)
-    return replace(found, intercept=found.intercept + float(found.weights @ centre), slack=slack)
+    values, _ = bracket(_moved(terms, centre, 1.0), sign, plane.weights)
+    return Solution(
+        plane.weights,
+        plane.intercept + float(plane.weights @ centre),
+        np.maximum(1.0 + values + sign * plane.intercept, 0.0),
+        plane.objective,
+        least,
+        found.status,
+        found.iterations,
+        found.attempts,
+        found.primal_residual,
+    )
 
 
 def _check(sign: Floats, costs: Floats) -> None:
@@ -160,8 +171,12 @@ class _Found:
     attempts: int = 0
     primal_residual: float = 0.0
 
+    def ends(self, gap: float) -> bool:
+        """Whether the two meet."""
+        return self.plane.objective - self.bound.value <= gap * self.plane.objective
 
-def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> Solution:
+
+def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> _Found:
     """The best plane and the best bound of all attempts, which end as soon as the two meet.
 
     High costs are cut at first: a plane and a bound that meet are what they are whatever costs they were found with.
@@ -173,11 +188,11 @@ def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> Solution
     for most in (*(ceiling for ceiling in CEILINGS if ceiling < highest), np.inf):
         for unit, setup in itertools.product(units, SETUPS):
             found, enough = _attempt(found, terms, sign, costs, most, unit, setup, gap)
-            if found.plane.objective - found.bound.value <= gap * found.plane.objective:
-                return _solution(found)
+            if found.ends(gap):
+                return found
             if enough:
                 break
-    return _solution(found)
+    return found
 
 
 def _attempt(
@@ -210,21 +225,6 @@ def _attempt(
 
 def _objective(plane: Plane, costs: Floats) -> float:
     return float(plane.weights @ plane.weights) / 2 + float(costs @ plane.slack)
-
-
-def _solution(found: _Found) -> Solution:
-    plane, bound = found.plane, found.bound
-    return Solution(
-        plane.weights,
-        plane.intercept,
-        plane.slack,
-        plane.objective,
-        bound.value,
-        found.status,
-        found.iterations,
-        found.attempts,
-        found.primal_residual,
-    )
 
 
 def _clear(terms: Terms, sign: Floats, costs: Floats, plane: Plane) -> Plane:

@@ -10,13 +10,12 @@ With weights `s`, true classes, the classes predicted and their certified eps:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import TARGET
-from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, add_records, open_engine
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.robust.certified import BOUNDS
 from protodask.robust.formulations import check_eps
@@ -83,18 +82,6 @@ def certified_sums(
         )
 
 
-def merge_sums(left: CertifiedSums, right: CertifiedSums) -> CertifiedSums:
-    """The sums of two sets of points together."""
-    return CertifiedSums(
-        left.count + right.count,
-        left.weight + right.weight,
-        left.wrong + right.wrong,
-        left.certified_error + right.certified_error,
-        left.certified + right.certified,
-        tuple(map(add, left.by, right.by)),
-    )
-
-
 def checked_sums(sums: CertifiedSums) -> CertifiedSums:
     """The sums, if there is any weight to divide them by."""
     check_weight(sums.weight)
@@ -110,11 +97,11 @@ def _of_block(
         right = model.predict(rows) == codes[tile[TARGET.name]]
         weights = usable_weights(tile)
         certified, by = model.certified(rows, formulation)
-        sums = merge_sums(sums, certified_sums(right, certified, eps, weights, by))
+        sums = add_records(sums, certified_sums(right, certified, eps, weights, by))
     return sums
 
 
-CERTIFIED_SUMS: Reduction[CertifiedSums, CertifiedSums] = Reduction(_of_block, merge_sums, checked_sums)
+CERTIFIED_SUMS: Reduction[CertifiedSums, CertifiedSums] = Reduction(_of_block, add_records, checked_sums)
 """The sums over a source. Arguments: the model, a `RowsOfBlock`, the model's class of each target code, the name of a
 formulation, and eps."""
 

@@ -21,6 +21,7 @@ from protodask.data.places.locations import locate, open_store
 from protodask.data.places.records import Fields, RecordKind, Relative, hash_json, recognize, seal, unseal
 from protodask.data.places.references import follow
 from protodask.data.places.storage import Kind, find_group, published, read_stable
+from protodask.engine.records import taken
 from protodask.errors import FormatError, InputError
 from protodask.prototypes.table_model import read_table, table_fields
 from protodask.prototypes.tiles import Precision
@@ -28,7 +29,7 @@ from protodask.robust.brackets import TILE
 from protodask.robust.certified import knowledge
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Formulation, certifying, named
-from protodask.robust.terms import Floats, taken
+from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
 

@@ -34,9 +34,10 @@ from typing import Any
 
 import numpy as np
 
-from protodask.engine import Block, Reduction, identity
+from protodask.engine import Block, Reduction, add_records, identity
+from protodask.engine.records import joined, taken
 from protodask.robust.brackets import Extremes, extremes
-from protodask.robust.terms import Floats, Terms, joined, summed, taken
+from protodask.robust.terms import Floats, Terms
 
 MOST_CURVED = 300
 """Features up to which curvature is a matrix; beyond, its diagonal, which takes a few passes more.
@@ -112,7 +113,7 @@ def _survey_tile(samples: Samples) -> Survey:
 
 
 def _merge_surveys(left: Survey, right: Survey) -> Survey:
-    return replace(summed(left, right), reach=np.maximum(left.reach, right.reach))
+    return replace(add_records(left, right), reach=np.maximum(left.reach, right.reach))
 
 
 SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, _merge_surveys, identity)
@@ -361,8 +362,8 @@ def merge_answers(left: Answer, right: Answer) -> Answer:
     near, others = _merge_near(left.near, right.near)
     return Answer(
         left.risk + right.risk,
-        summed(left.cuts, right.cuts),
-        summed(summed(left.rest, right.rest), _cut_of(others)),
+        add_records(left.cuts, right.cuts),
+        add_records(add_records(left.rest, right.rest), _cut_of(others)),
         left.across + right.across,
         left.within + right.within,
         near,

@@ -18,48 +18,12 @@ tells the formulations apart is what they put in:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass, replace
-from operator import add
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Floats = NDArray[np.float64]
-
-Table = TypeVar("Table", bound="DataclassInstance")
-"""A record of arrays with a row for each sample or the like, of other such records, and of what they have in common."""
-
-
-def taken(table: Table, rows: slice | NDArray[np.generic]) -> Table:
-    """Some rows of a table."""
-    return with_arrays(lambda values: values[rows], table)
-
-
-def joined(first: Table, second: Table) -> Table:
-    """The rows of two tables, one after the other; what they have in common is that of the first."""
-    return with_arrays(lambda *both: np.concatenate(both), first, second)
-
-
-def summed(first: Table, second: Table) -> Table:
-    """The sums of the arrays of two tables."""
-    return with_arrays(add, first, second)
-
-
-def with_arrays(made: Callable[..., Any], first: Table, *others: Table) -> Table:
-    """The first table, with what is made of the arrays of one name of all these tables."""
-    found: dict[str, Any] = {}
-    for name, value in vars(first).items():
-        values = (value, *(getattr(table, name) for table in others))
-        if isinstance(value, np.ndarray):
-            found[name] = made(*values)
-        elif is_dataclass(value):
-            found[name] = with_arrays(made, *values)
-    return replace(first, **found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.keyed import dealt
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, row_weights
-from protodask.engine import Block, Reduction, identity
+from protodask.engine import Block, Reduction, add_records, identity
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.fitted import probabilities
@@ -73,11 +73,7 @@ def _loss_of_block(block: Block, kernels: Kernels, marginals: Floats) -> LossSum
     return _sums(*_held_out_scores(block, rows, kernels, marginals))
 
 
-def _merge(left: LossSums, right: LossSums) -> LossSums:
-    return LossSums(left.weight + right.weight, left.loss + right.loss)
-
-
-HELD_OUT_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_block, _merge, identity, prepare=_prepare)
+HELD_OUT_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_block, add_records, identity, prepare=_prepare)
 """Log-loss of held-out rows after a round, from the scores before it. Arguments: its batches, marginals, precision."""
 
 
@@ -89,8 +85,8 @@ class RightSums:
     """`sum s`."""
     right: float
     """`sum s` over the rows whose most probable class, the first if several are, is their own."""
-    squares: float
-    """`sum s^2`."""
+    heaviest: float
+    """`max s`."""
     parts: Floats
     """`sum s` over the right rows and over all rows of each part (2, G)."""
 
@@ -109,14 +105,12 @@ def _right_of_block(block: Block, kernels: Kernels, marginals: Floats, n_parts: 
     right = probabilities(scores).argmax(axis=1) == target
     own = dealt(block.arrays.get(GROUP.name, block.rows)[rows], n_parts)
     by_part = [np.bincount(own, weights=values, minlength=n_parts) for values in (weight * right, weight)]
-    return RightSums(float(weight.sum()), float(weight[right].sum()), float(weight @ weight), np.stack(by_part))
+    return RightSums(float(weight.sum()), float(weight[right].sum()), float(weight.max()), np.stack(by_part))
 
 
 def merge_right(left: RightSums, right: RightSums) -> RightSums:
     """The sums over the rows of both."""
-    return RightSums(
-        left.weight + right.weight, left.right + right.right, left.squares + right.squares, left.parts + right.parts
-    )
+    return replace(add_records(left, right), heaviest=max(left.heaviest, right.heaviest))
 
 
 HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(
@@ -135,7 +129,7 @@ def _loss_of_rows(block: Block, model: PrototypeSet) -> LossSums:
     return _sums(scores, block[TARGET.name], weight)
 
 
-ROWS_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_rows, _merge, identity)
+ROWS_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_rows, add_records, identity)
 """Log-loss of all rows of a source with a model."""
 
 

@@ -139,7 +139,7 @@ def compare_sorted() -> list[Compared]:
 
     from protodask.decisions import as_loss
     from protodask.decisions.large import decide_normal
-    from protodask.decisions.quadrature import expected_loss
+    from protodask.decisions.quadrature import SMALL, expected_losses
 
     table = common.Table(
         f"{SORTED_ITEMS:,} items, against sorting them", ("distribution", "loss", "k", "best k", "regret", "error")
@@ -156,11 +156,12 @@ def compare_sorted() -> list[Compared]:
             chosen = decide_normal(probability, loss)
             places = {chosen.k, *range(max(0, chosen.k - 50), min(SORTED_ITEMS, chosen.k + 50) + 1)}
             places |= set(np.linspace(0, SORTED_ITEMS, 1001).astype(int).tolist())
-            values = {}
-            for k in places:
-                selected, others = _count(k, before[k]), _count(SORTED_ITEMS - k, after[k])
-                if min(selected.variance, others.variance) > 100:  # where no transform is needed
-                    values[k] = expected_loss(selected, others, form)
+            every = np.array(sorted(places))
+            every = every[np.minimum(before[every, 1], after[every, 1]) > SMALL]  # where no transform is needed
+            selected, others = _counts(every, before[every]), _counts(SORTED_ITEMS - every, after[every])
+            values: dict[int, float] = {}
+            if len(every):
+                values = dict(zip(every.tolist(), expected_losses(selected, others, form).tolist(), strict=True))
             own = values.get(chosen.k, chosen.expected_loss)
             least = min([own, *values.values()])
             best = min([chosen.k, *values], key=lambda k: values.get(k, own))
@@ -187,11 +188,13 @@ def time_groups() -> list[Grouped]:
     return found
 
 
-def _count(rows: int, cumulants: Any) -> Any:
-    from protodask.decisions.ranked import Count
+def _counts(rows: Any, cumulants: Any) -> Any:
+    import numpy as np
 
-    mean, variance, third, fourth = cumulants.tolist()
-    return Count(rows, mean, variance, third, fourth, certain=0)
+    from protodask.decisions.ranked import Counts
+
+    none = np.zeros(len(rows), dtype=np.int64)
+    return Counts(rows, cumulants, none, none > 0, np.zeros((0, 0), dtype=np.complex128))
 
 
 def watched(command: list[str]) -> tuple[str, float, int]:

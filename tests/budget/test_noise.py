@@ -46,7 +46,7 @@ def test_estimate__is_the_share_of_the_weight_that_is_right() -> None:
     right, weight = rng.random(5000) < 0.8, rng.integers(1, 9, 5000) / 4
     found = Estimate.of_rows(right, weight)
     assert found.accuracy == pytest.approx(np.average(right, weights=weight), rel=1e-14)
-    assert found.noise.rows == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=1e-14)
+    assert found.noise.rows == pytest.approx(weight.sum() / weight.max(), rel=1e-14)
     assert math.fsum(found.noise.parts) == pytest.approx(0.0, abs=1e-15)
     assert Estimate.of_rows(right).accuracy == right.sum() / 5000
 
@@ -70,11 +70,11 @@ def test_estimate__rows_of_a_group_count_as_one() -> None:
 @pytest.mark.parametrize("n_groups", [6, 100, 5000])
 def test_noise__of_parts_alone_tells_how_many_groups_there_are(n_groups: int) -> None:
     weight = np.bincount(dealt(np.arange(n_groups), PARTS), minlength=PARTS) * 20.0
-    found = Noise.of(np.stack([weight / 2, weight]), squares=20.0 * n_groups, grouped=True)
+    found = Noise.of(np.stack([weight / 2, weight]), heaviest=1.0, grouped=True)
     # Of 256 parts, the standard deviation of a variance is a tenth.
     assert found.rows == pytest.approx(n_groups, rel=0.25)
     alone = 20.0 * n_groups * np.eye(PARTS)[3]
-    single = Noise.of(np.stack([alone / 2, alone]), squares=20.0 * n_groups, grouped=True)
+    single = Noise.of(np.stack([alone / 2, alone]), heaviest=1.0, grouped=True)
     assert single.rows == pytest.approx(1.0)
     assert single.freedom == 1.0
 
@@ -131,6 +131,34 @@ def test_margins__hold_as_often_as_they_say() -> None:
         margin = margin_of_pair(first, second) - math.log(20) / n_rows  # without what is for unseen rows
         missed += first.mean() - second.mean() + margin < 0.85 - 0.82
     assert 0.035 * draws < missed < 0.065 * draws
+
+
+WEIGHTS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "pareto 1.2": lambda rng, n_rows: rng.pareto(1.2, n_rows) + 1,
+    "pareto 1.5": lambda rng, n_rows: rng.pareto(1.5, n_rows) + 1,
+    "lognormal": lambda rng, n_rows: rng.lognormal(0, 2, n_rows),
+    "few of 100": lambda rng, n_rows: np.where(rng.random(n_rows) < 1 / 200, 100.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_margins__hold_where_few_rows_carry_much_of_the_weight(name: str) -> None:
+    """Of a pair that differs on heavy rows the other way round: a true share that depends on few rows of the sample."""
+    rng, draws, n_rows, missed, mean = np.random.default_rng(8), 500, 2000, 0, 0.0
+    every = WEIGHTS[name](rng, 2_000_000)
+    border = 20 * np.median(every)
+    heavy = every[every > border].sum() / every.sum()
+    truth = heavy * (0.85 - 0.4) + (1 - heavy) * (0.82 - 0.85)
+    for _ in range(draws):
+        weight = WEIGHTS[name](rng, n_rows)
+        is_heavy, difficulty = weight > border, rng.random(n_rows)
+        own = np.where(rng.random(n_rows) < 0.8, difficulty, rng.random(n_rows))
+        first, second = difficulty < np.where(is_heavy, 0.85, 0.82), own < np.where(is_heavy, 0.4, 0.85)
+        margin = margin_of_pair(first, second, weight=weight)
+        mean += margin / draws
+        missed += np.average(first, weights=weight) - np.average(second, weights=weight) + margin < truth
+    assert missed <= 0.05 * draws
+    assert mean < 0.5, "it promises next to nothing"
 
 
 def test_margins__of_sets_that_were_never_seen_to_differ_allow_for_what_is_seldom() -> None:

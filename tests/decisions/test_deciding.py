@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from reference.decisions import NAMED, Counted, loss_table, losses_of_counts, subset_counts
 from support.errors import refused
 
-from protodask.decisions import Loss, decide, deciding, expected_loss, expected_losses
-from protodask.decisions.deciding import fewest_of_least
+from protodask.data.arrays.rows import read_rows
+from protodask.decisions import Cut, Loss, decide, deciding, expected_loss, expected_losses
+from protodask.decisions.deciding import fewest_of_least, is_outside_memory, item_source, select_items
 from protodask.engine import array_source
 from protodask.errors import InputError
 
@@ -261,3 +262,36 @@ def test_decide__refuses() -> None:
         decide([0.5, 2])
     with refused("bad-setting", "rises"):
         decide([0.5, 0.2], lambda u, v, p: u)
+
+
+def test_item_source__of_chunks_of_any_and_of_unknown_length() -> None:
+    values = np.linspace(0, 1, 40, dtype=np.float32)
+    rows = item_source(da.from_array(values, chunks=((7, 1, 20, 12),)))
+    assert not rows.resident
+    np.testing.assert_array_equal(read_rows(rows, 5, 23)["probability"], values[5:23])
+    assert rows.read(0)["probability"].dtype == np.float32
+    array = da.from_array(values, chunks=8)
+    np.testing.assert_array_equal(read_rows(item_source(array[array > 0.5]), 0, 20)["probability"], values[20:])
+
+
+def test_item_source__refuses_other_shapes_and_no_items() -> None:
+    with refused("wrong-shape", "(4, 3)", "decide_sets", "decide_rows"):
+        item_source(da.zeros((4, 3)))
+    with refused("no-rows", "no items"):
+        item_source(da.zeros(0))
+    array = da.from_array(np.array([0.1, 0.2]), chunks=1)
+    with refused("no-rows", "no items"):
+        decide(array[array > 1])
+
+
+def test_is_outside_memory__not_for_arrays_and_lists() -> None:
+    assert is_outside_memory(da.zeros(3))
+    assert not is_outside_memory(np.zeros(3))
+    assert not is_outside_memory([0.5])
+
+
+def test_select_items__takes_the_first_of_the_tied_over_all_blocks() -> None:
+    probability = np.array([0.5, 0.2, 0.5, 0.9, 0.5, 0.5, 0.1, 0.5])
+    source = array_source({"probability": probability}, block_rows=2)
+    selected = select_items(source, Cut(0.5, tied=5, taken=3))
+    np.testing.assert_array_equal(np.flatnonzero(selected), [0, 2, 3, 4])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.decisions import decide, groups
+from protodask.decisions import Loss, as_loss, decide, expected_losses, groups
 from protodask.decisions.group_tables import (
     COLUMNS,
     GroupDecisions,
@@ -159,6 +159,34 @@ def test_decide_groups__methods_agree() -> None:
     np.testing.assert_array_equal(exact.k, normal.k)
     np.testing.assert_allclose(exact.expected_loss, normal.expected_loss, atol=1e-10)
     assert (exact.expected_loss != normal.expected_loss).any()  # they are two methods
+
+
+@pytest.mark.parametrize("loss", ["f1", "jaccard", "am", "g_mean", "g_tp_pr"])
+def test_decide_groups__of_many_rows_cost_no_more_than_the_exact_decision(loss: str) -> None:
+    random = np.random.default_rng(0)
+    parts = [random.uniform(size=513), random.beta(0.3, 8, size=900), 1 - random.beta(0.3, 8, size=700)]
+    labels = np.repeat(np.arange(3), [len(part) for part in parts])
+    found = decide_groups(np.concatenate(parts), labels, loss)
+    for place, part in enumerate(parts):
+        exact = expected_losses(part, loss)
+        assert exact[found.k[place]] - exact.min() < 1e-11
+        assert found.expected_loss[place] == pytest.approx(exact[found.k[place]], abs=1e-11)
+        assert found.loss_at_half[place] == pytest.approx(exact[np.count_nonzero(part >= 0.5)], abs=1e-11)
+
+
+def test_decide_groups__of_many_rows_look_at_many_cuts_at_a_time() -> None:
+    calls: list[int] = []
+    named = as_loss("g_mean")
+
+    def counted(u: Floats, v: Floats, p: Floats) -> Floats:
+        calls.append(np.broadcast(u, v, p).size)
+        return named(u, v, p)
+
+    probability = np.random.default_rng(0).uniform(size=1000)
+    found = decide_groups(probability, np.zeros(1000), Loss("counted", counted, monotone=True, smooth=True))
+    assert found.k[0] == decide_groups(probability, np.zeros(1000), "g_mean").k[0]
+    assert len(calls) < 30
+    assert sum(calls) < 500_000
 
 
 def test_decide_groups__refuses_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:

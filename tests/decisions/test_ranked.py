@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protodask.decisions.quadrature import SMALL, count_rule
-from protodask.decisions.ranked import Count, Ranking
+from protodask.decisions.quadrature import SMALL, count_rules
+from protodask.decisions.ranked import Counts, Ranking
 from protodask.evaluation.score_bins import bin_scores
 
 Floats = NDArray[np.float64]
@@ -19,11 +19,15 @@ def distribution(probability: Floats) -> Floats:
     return reduce(lambda table, eta: np.convolve(table, [1 - eta, eta]), probability.tolist(), np.ones(1))
 
 
-def shares(count: Count) -> Floats:
-    """The rule of a count as probabilities of 0, 1, .. rows."""
-    nodes, weights = count_rule(count)
-    found = np.zeros(count.most + 1)
-    found[nodes.astype(int)] = weights
+def counts(ranking: Ranking, k: int) -> tuple[Counts, Counts]:
+    return ranking.counts(np.array([k]))
+
+
+def shares(own: Counts) -> Floats:
+    """The rule of one count as probabilities of 0, 1, .. rows."""
+    (nodes,), (weights,) = count_rules(own)
+    found = np.zeros(int(own.most[0]) + 1)
+    np.add.at(found, nodes.astype(int), weights)
     return found
 
 
@@ -45,8 +49,8 @@ def test_counts__of_small_variance_have_their_exact_distributions(make_ranking: 
     ranking = make_ranking(probability)
     ordered = -np.sort(-probability)
     for k in {0, 1, len(ordered) // 3, len(ordered) // 2, len(ordered) - 1, len(ordered)}:
-        selected, others = ranking.counts(k)
-        assert (selected.most, others.most) == (k, len(ordered) - k)
+        selected, others = counts(ranking, k)
+        assert (selected.most.tolist(), others.most.tolist()) == ([k], [len(ordered) - k])
         np.testing.assert_allclose(shares(selected), distribution(ordered[:k]), rtol=0, atol=1e-13)
         np.testing.assert_allclose(shares(others), distribution(ordered[k:]), rtol=0, atol=1e-13)
 
@@ -55,10 +59,10 @@ def test_counts__of_small_variance_have_their_exact_distributions(make_ranking: 
 def test_counts__have_the_cumulants_of_their_rows(make_ranking: MakeRanking, name: str) -> None:
     ordered = -np.sort(-EXAMPLES[name])
     k = 2 * len(ordered) // 3
-    for count, rows in zip(make_ranking(ordered).counts(k), (ordered[:k], ordered[k:]), strict=True):
+    for count, rows in zip(counts(make_ranking(ordered), k), (ordered[:k], ordered[k:]), strict=True):
         spread = rows * (1 - rows)
         expected = [rows.sum(), spread.sum(), (spread * (1 - 2 * rows)).sum(), (spread * (1 - 6 * spread)).sum()]
-        np.testing.assert_allclose([count.mean, count.variance, count.third, count.fourth], expected, atol=1e-12)
+        np.testing.assert_allclose(count.cumulants[0], expected, atol=1e-12)
 
 
 def test_counts__of_many_nearly_sure_rows_keep_their_digits() -> None:
@@ -68,7 +72,7 @@ def test_counts__of_many_nearly_sure_rows_keep_their_digits() -> None:
     many = Ranking.of(
         type(bins)(bins.key, bins.free, bins.rows * rows, bins.lowest, bins.highest, bins.sums * rows), SMALL
     )
-    nodes, weights = count_rule(many.counts(rows)[0])
+    (nodes,), (weights,) = count_rules(counts(many, rows)[0])
     negatives = rows - nodes
     expected = np.exp(-5.0) * np.cumprod(np.concatenate([[1.0], 5 / np.arange(1, 20)]))
     found = {int(count): weight for count, weight in zip(negatives, weights, strict=True)}
@@ -77,7 +81,8 @@ def test_counts__of_many_nearly_sure_rows_keep_their_digits() -> None:
 
 def test_place__is_inside_the_bin_of_the_row(make_ranking: MakeRanking) -> None:
     ranking = make_ranking(np.array([0.9, 0.5, 0.5, 0.5, 0.1]))
-    assert [ranking.place(k) for k in range(6)] == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
+    whole, more = ranking.place(np.arange(6))
+    assert (whole.tolist(), more.tolist()) == ([0, 1, 1, 1, 2, 3], [0, 0, 1, 2, 0, 0])
 
 
 def test_counts__do_not_depend_on_what_is_kept_of_transforms(make_ranking: MakeRanking) -> None:
@@ -86,7 +91,7 @@ def test_counts__do_not_depend_on_what_is_kept_of_transforms(make_ranking: MakeR
     ranking = make_ranking(ordered)
     assert len(ranking.head.rows) > 4 * 2048
     for k in (7, 12_345, 19_999):
-        for count, rows in zip(ranking.counts(k), (ordered[:k], ordered[k:]), strict=True):
+        for count, rows in zip(counts(ranking, k), (ordered[:k], ordered[k:]), strict=True):
             expected = distribution(rows)[:60] if len(rows) < 100 else _by_windows(rows)
             np.testing.assert_allclose(shares(count)[: len(expected)], expected, atol=1e-12)
 
@@ -99,3 +104,18 @@ def _by_windows(rows: Floats) -> Floats:
         table[1:] = table[1:] * (1 - eta) + table[:-1] * eta
         table[0] *= 1 - eta
     return table[:60]
+
+
+def test_counts__of_many_cuts_are_those_of_each(make_ranking: MakeRanking) -> None:
+    ranking = make_ranking(np.random.default_rng(0).integers(0, 20, size=900) / 19)
+    every = np.arange(901)
+    for side, together in enumerate(ranking.counts(every)):
+        transforms = iter(together.transform)
+        for k in every.tolist():
+            alone = counts(ranking, k)[side]
+            assert (together.most[k], together.certain[k]) == (alone.most[0], alone.certain[0])
+            np.testing.assert_array_equal(together.cumulants[k], alone.cumulants[0])
+            assert together.small[k] == alone.small[0]
+            for transform in alone.transform:
+                np.testing.assert_array_equal(next(transforms), transform)
+        assert 0 < together.small.sum() < 901

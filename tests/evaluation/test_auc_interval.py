@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from support.errors import refused
 
+from protodask.engine import add_records
 from protodask.evaluation import auc
-from protodask.evaluation.auc_interval import ClassTotals, class_totals, half_width, merge_totals, widened
+from protodask.evaluation.auc_interval import ClassTotals, class_totals, half_width, widened
 
 Floats = NDArray[np.float64]
 Sample = tuple[Floats, NDArray[np.bool_], Floats]
@@ -54,12 +55,12 @@ def test_half_width__refuses_what_is_no_probability(confidence: float) -> None:
         half_width(class_totals(np.arange(3) < 1, None), confidence)
 
 
-def test_merge_totals__are_those_of_all_rows() -> None:
+def test_add_records__are_those_of_all_rows() -> None:
     positive, weight = np.arange(9) % 3 == 0, np.arange(9) / 4
     whole = class_totals(positive, weight)
     none = ClassTotals(np.zeros(2, dtype=np.int64), np.zeros(2), np.zeros(2))
-    merged = merge_totals(class_totals(positive[:4], weight[:4]), class_totals(positive[4:], weight[4:]))
-    for found in (merged, merge_totals(whole, none), merge_totals(none, whole)):
+    merged = add_records(class_totals(positive[:4], weight[:4]), class_totals(positive[4:], weight[4:]))
+    for found in (merged, add_records(whole, none), add_records(none, whole)):
         for name in ("rows", "weight", "squares"):
             np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
 

@@ -14,13 +14,12 @@ from sklearn.calibration import calibration_curve as sklearn_curve
 from support.errors import refused
 from support.models import make_model
 
-from protodask.engine import array_source, thread_engine
+from protodask.engine import add_records, array_source, thread_engine
 from protodask.evaluation.calibration import (
     CalibrationSums,
     calibration_curve,
     calibration_sums,
     finish_calibration,
-    merge_calibrations,
     no_calibration,
     wilson_interval,
 )
@@ -51,7 +50,7 @@ def test_calibration_sums__merge_as_a_monoid(seed: int, sizes: list[int], n_bins
     total = no_calibration(3, n_bins)
     for first, last in pairwise(edges.tolist()):
         part = Outcomes(whole.probability[first:last], whole.target[first:last], whole.weight[first:last])
-        total = merge_calibrations(total, calibration_sums(part, n_bins))
+        total = add_records(total, calibration_sums(part, n_bins))
     assert_equal_sums(total, calibration_sums(whole, n_bins))
 
 

@@ -10,13 +10,13 @@ from scipy.stats import bootstrap, norm, t
 from sklearn.metrics import log_loss
 from support.errors import refused
 
+from protodask.engine import add_records
 from protodask.evaluation.paired import (
     LEAST_PROBABILITY,
     MOST_BLOCKS,
     PairedSums,
     compare_paired,
     group_bins,
-    merge_pairs,
     paired_sums,
     row_losses,
     run_rows,
@@ -54,7 +54,7 @@ def test_row_losses__of_classes_in_another_order_and_of_unknown_ones() -> None:
 
 
 @given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 5))
-def test_merge_pairs__is_a_monoid(sizes: list[int], n_blocks: int) -> None:
+def test_add_records__is_a_monoid(sizes: list[int], n_blocks: int) -> None:
     rng = np.random.default_rng(len(sizes))
     parts = []
     for size in sizes:
@@ -63,7 +63,7 @@ def test_merge_pairs__is_a_monoid(sizes: list[int], n_blocks: int) -> None:
     none = np.zeros(0)
     merged = paired_sums(np.zeros(0, dtype=np.int64), none, none, none, n_blocks)
     for part in parts:
-        merged = merge_pairs(merged, paired_sums(*part, n_blocks))
+        merged = add_records(merged, paired_sums(*part, n_blocks))
     joined: Any = [np.concatenate([np.zeros(0, dtype=np.int64), *(part[i] for part in parts)]) for i in range(4)]
     whole = paired_sums(joined[0].astype(np.int64), joined[1], joined[2], joined[3], n_blocks)
     for name in ("rows", "weight", "champion", "challenger"):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from sklearn.metrics import mean_squared_error
 from support.errors import refused
 
-from protodask.engine import Block, array_source
+from protodask.engine import Block, add_records, array_source
 from protodask.errors import Code
 from protodask.evaluation import squared_error
-from protodask.evaluation.regression import ErrorSums, error_sums, merge_errors
+from protodask.evaluation.regression import ErrorSums, error_sums
 
 RANDOM = np.random.default_rng(0)
 PREDICTION, TARGET, WEIGHT = RANDOM.normal(size=3000), RANDOM.normal(size=3000), RANDOM.exponential(size=3000)
@@ -46,14 +46,14 @@ def test_squared_error__of_dask_arrays() -> None:
     assert squared_error(*lazy) == pytest.approx(squared_error(PREDICTION, TARGET, WEIGHT), rel=1e-12)
 
 
-def test_merge_errors__is_a_monoid() -> None:
+def test_add_records__is_a_monoid() -> None:
     one, two, three = (
         error_sums(Block(0, 0, {"prediction": PREDICTION[part], "target": TARGET[part], "weight": WEIGHT[part]}))
         for part in (slice(0, 10), slice(10, 11), slice(11, 30))
     )
-    left, right = merge_errors(merge_errors(one, two), three), merge_errors(one, merge_errors(two, three))
+    left, right = add_records(add_records(one, two), three), add_records(one, add_records(two, three))
     assert (left.weight, left.squares) == pytest.approx((right.weight, right.squares), rel=1e-14)
-    assert merge_errors(one, ErrorSums(0.0, 0.0)) == one == merge_errors(ErrorSums(0.0, 0.0), one)
+    assert add_records(one, ErrorSums(0.0, 0.0)) == one == add_records(ErrorSums(0.0, 0.0), one)
 
 
 def test_squared_error__rows_of_weight_zero_do_not_count() -> None:

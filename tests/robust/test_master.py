@@ -10,11 +10,11 @@ from scipy.optimize import minimize
 from support.robust_problems import Floats, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine
+from protodask.engine.records import taken
 from protodask.robust import passes
 from protodask.robust.master import Center, Hinges, Model, Multipliers, lower_bound, minimize_model
 from protodask.robust.minorants import Minorants, first_cuts
 from protodask.robust.passes import EVALUATE, SURVEY, Cuts, Question
-from protodask.robust.terms import taken
 
 REACH = np.full(3, 10.0)
 

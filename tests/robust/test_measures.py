@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask.data.format.schema import TARGET, WEIGHT, Column
-from protodask.engine import array_source, thread_engine
+from protodask.engine import add_records, array_source, thread_engine
 from protodask.robust.certified import BOUNDS
 from protodask.robust.classifier_rows import RowsOfArrays
 from protodask.robust.config import RobustConfig
-from protodask.robust.measures import NOTHING, CertifiedSums, certified_sums, evaluate_robust, merge_sums
+from protodask.robust.measures import NOTHING, CertifiedSums, certified_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
@@ -47,9 +47,9 @@ SUMS = st.builds(CertifiedSums, st.integers(0, 9), *[NUMBERS] * 4, st.tuples(*[N
 
 
 @given(SUMS, SUMS, SUMS)
-def test_merge_sums__is_a_monoid(left: CertifiedSums, middle: CertifiedSums, right: CertifiedSums) -> None:
-    assert merge_sums(merge_sums(left, middle), right) == merge_sums(left, merge_sums(middle, right))
-    assert merge_sums(NOTHING, left) == left == merge_sums(left, NOTHING)
+def test_add_records__is_a_monoid(left: CertifiedSums, middle: CertifiedSums, right: CertifiedSums) -> None:
+    assert add_records(add_records(left, middle), right) == add_records(left, add_records(middle, right))
+    assert add_records(NOTHING, left) == left == add_records(left, NOTHING)
 
 
 def some_model(n_classes: int) -> RobustModel:

@@ -93,7 +93,7 @@ def test_held_out_right__weighs_the_rows_of_the_fold_whose_most_probable_class_i
 ) -> None:
     held, before, held_out = hold_out(engine, rows, scored)
     found = engine.reduce(held, HELD_OUT_RIGHT, () if batch is None else (batch,), MARGINALS, "float64", 5)
-    right = weight = squares = 0.0
+    right = weight = heaviest = 0.0
     parts = np.zeros((2, 5))
     for row in held_out:
         scores = scores_of(rows, row, before[row], batch)
@@ -101,12 +101,12 @@ def test_held_out_right__weighs_the_rows_of_the_fold_whose_most_probable_class_i
         is_right = max(range(3), key=scores.__getitem__) == rows["target"][row]
         right += s * is_right
         weight += s
-        squares += s**2
+        heaviest = max(heaviest, s)
         parts[:, dealt(np.array([row]), 5)[0]] += s * is_right, s
     assert 0 < found.right < found.weight
     assert found.weight == pytest.approx(weight, rel=1e-12)
     assert found.right == pytest.approx(right, rel=1e-12)
-    assert found.squares == pytest.approx(squares, rel=1e-12)
+    assert found.heaviest == pytest.approx(heaviest, rel=1e-12)
     assert found.parts == pytest.approx(parts, rel=1e-12)
 
 

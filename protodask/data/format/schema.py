@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,6 +26,20 @@ IS_MISSING = " is missing"
 
 Label = str | int | bool
 """A class as the user wrote it."""
+
+LabelKey = tuple[type, Label]
+"""What tells labels apart: True is no 1."""
+
+
+def label_numbers(*labels: Sequence[Label]) -> dict[LabelKey, int]:
+    """All these labels, numbered in the order in which they come."""
+    keys = dict.fromkeys((type(label), label) for some_labels in labels for label in some_labels)
+    return {key: number for number, key in enumerate(keys)}
+
+
+def numbers_of(labels: Sequence[Label], known: Mapping[LabelKey, int]) -> NDArray[np.int64]:
+    """The number of each label, -1 where it has none."""
+    return np.array([known.get((type(label), label), -1) for label in labels], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.evaluation.auc_interval import area_interval
-from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations
+from protodask.evaluation.calibration import CalibrationSums, calibration_sums
 from protodask.evaluation.given_rows import check_rows, check_weight
 from protodask.evaluation.interval import CONFIDENCE, UNKNOWN, Interval
 from protodask.evaluation.metrics import EvaluationPartial, evaluation_partial, merge_evaluations
@@ -107,7 +107,7 @@ def merge_statistics(left: RowStatistics, right: RowStatistics) -> RowStatistics
     return RowStatistics(
         merge_evaluations(left.evaluation, right.evaluation),
         merge_moments(left.moments, right.moments),
-        merge_calibrations(left.calibration, right.calibration),
+        add_records(left.calibration, right.calibration),
         _merge_errors(left.errors, right.errors),
         merge_streams(left.stream, right.stream),
     )

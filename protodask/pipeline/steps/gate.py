@@ -276,17 +276,18 @@ class GateStep(KnownRows, Step):
     def _compare(self, model: str, champion: str, data: str, engine: Engine) -> Comparison | None:
         """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""
         from protodask.data import Dataset
+        from protodask.data.format.schema import label_numbers, numbers_of
         from protodask.data.places.references import has_alias
         from protodask.evaluation.challenging import Rival, check_comparable, compare_models
         from protodask.prototypes.model import load_model
-        from protodask.prototypes.rows_to_score import codes_of, numbered
+        from protodask.prototypes.rows_to_score import codes_of
 
         challenger = load_model(model)
         if not has_alias(champion):
             return None
         check_comparable(challenger, before := load_model(champion))
-        known = numbered(before.classes, challenger.classes)
-        source, classes = self.any_rows(data, challenger, [key[1] for key in known], engine)
+        known = label_numbers(before.classes, challenger.classes)
+        source, classes = self.any_rows(data, challenger, [label for _, label in known], engine)
         if classes is None:
             raise InputError(
                 "column-missing",
@@ -300,8 +301,8 @@ class GateStep(KnownRows, Step):
             "Compare on rows of classes that one of them was trained on.",
         )
         return compare_models(
-            Rival(before, codes_of(before.classes, known)),
-            Rival(challenger, codes_of(challenger.classes, known)),
+            Rival(before, numbers_of(before.classes, known)),
+            Rival(challenger, numbers_of(challenger.classes, known)),
             source,
             codes,
             engine,
