@@ -272,7 +272,7 @@ class RobustFitStep(Training):
         from protodask.data.places.storage import check_free
         from protodask.pipeline.work.published import published_model
         from protodask.robust.cone_program import load_clarabel
-        from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
+        from protodask.robust.model import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
         from protodask.robust.training import robustly_fitted
 
         load_clarabel()  # whether there is anything to solve with is asked before the work is done
@@ -331,7 +331,7 @@ class RobustPredictStep(GivenRows, Step):
         from protodask.data.places.locations import locate
         from protodask.data.places.storage import check_free
         from protodask.prototypes.rows_to_score import rows_to_predict
-        from protodask.robust.persistence import load_robust_model
+        from protodask.robust.model import load_robust_model
         from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
 
         model = load_robust_model(self.model)
@@ -376,7 +376,7 @@ class RobustEvaluateStep(KnownRows, Step):
         from protodask.data.places.whole_files import check_file_free
         from protodask.pipeline.telling.json_file import written
         from protodask.robust.measures import evaluate_robust
-        from protodask.robust.persistence import load_robust_model
+        from protodask.robust.model import load_robust_model
 
         model = load_robust_model(self.model)
         if self.out is not None:
