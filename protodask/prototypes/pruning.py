@@ -369,7 +369,7 @@ class _Fitting:
             Penalty(config.lambda_v / problem.n_batches, config.alpha_v),
             Penalty(config.lambda_w, config.alpha_w),
         )
-        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
+        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches, problem.lengthening)
         found = solve(objective, joint.theta, scale, config.tolerance, iterations)
         feature_weights, weight = problem.split(found.theta)
         every = joint.feature_weights.copy()

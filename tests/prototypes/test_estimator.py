@@ -17,6 +17,7 @@ import zarr
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -262,6 +263,13 @@ def test_fit__twice_is_the_same_and_another_seed_is_not(rows: Rows, assert_same_
     assert generator.fit(*rows).history_[0].candidates.tolist() != first
     again = classifier(random_state=np.random.RandomState(3)).fit(*rows)
     assert again.history_[0].candidates.tolist() == first
+
+
+def test_fit__of_many_more_features_than_rows_learns() -> None:
+    features = np.random.default_rng(2).normal(size=(500, 5000)).astype(np.float32)
+    target = features[:, :5].sum(axis=1) > 0
+    model = PrototypeSetClassifier(n_draws=1, random_state=0).fit(features[:300], target[:300])
+    assert log_loss(target[300:], model.predict_proba(features[300:])) < 0.5  # 0.69 is nothing
 
 
 def test_fit__with_warm_start_adds_what_is_missing(

@@ -45,6 +45,7 @@ from protodask.prototypes.kernel import Knots, Line, Standardization
 from protodask.prototypes.likelihood import LikelihoodKernel
 from protodask.prototypes.objective import make_problem, starting_point
 from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.solver import solver_scale
 from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
 
@@ -579,3 +580,24 @@ def test_starting_point__leaves_rows_as_far_apart_however_many_forms_there_are()
     (weight, alone), (_, both) = start(1), start(2)
     np.testing.assert_allclose(weight, 10 / 3, rtol=1e-15)
     np.testing.assert_allclose(both, alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n_features", "exponent"), [(2, 50), (30, 100 / 30), (100, 1), (150, 2.25), (200, 4), (3000, 4)]
+)
+@pytest.mark.parametrize("forms", [1, 3])
+def test_starting_point__of_many_features_does_not_make_all_rows_alike(
+    n_features: int, exponent: float, forms: int
+) -> None:
+    columns = np.repeat(np.arange(n_features), forms)
+    rows = np.random.default_rng(0).normal(size=(200, n_features))[:, columns]
+    unit = Standardization(np.zeros(len(columns)), np.ones(len(columns)))
+    candidates = Candidates(rows, np.repeat([0, 1], 100), np.arange(200))
+    problem = make_problem(candidates, np.ones(200), np.array([400.0, 200.0]), unit, "float64", columns=columns)
+    theta = starting_point(problem)
+    # Half the mean squared distance of two rows is the sum of the variances.
+    assert (rows * problem.split(theta)[0][0]).var(axis=0).sum() == pytest.approx(exponent, rel=0.1)
+    # What the solver sees is of one norm all the same.
+    scale = solver_scale(problem.n_features, 200, 1, problem.lengthening)
+    seen = np.linalg.norm((theta * scale)[: problem.n_feature_weights])
+    assert seen == pytest.approx(24 * forms**0.5)

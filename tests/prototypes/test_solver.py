@@ -245,6 +245,7 @@ def test_solver_scale__makes_the_start_of_one_norm_whatever_the_number_of_featur
         variables = solver_scale(n_features, 7)[:n_features] * (10 / n_features)
         assert np.linalg.norm(variables) == pytest.approx(24)
         assert (solver_scale(n_features, 7)[n_features:] == 0.05).all()
+        np.testing.assert_allclose(3 * solver_scale(n_features, 7, 1, 3.0)[:n_features], variables * n_features / 10)
 
 
 def test_training__at_its_iteration_limit_warns_and_records_it(
