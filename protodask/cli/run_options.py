@@ -161,14 +161,20 @@ class Told:
             complain(seen, remedy, code)
 
     def _ended_early(self, message: str, code: str) -> RunEnded:
-        """The end of a run that did not come to its steps. It is noted, but for the first run, which leaves nothing."""
+        """The end of a run that did not come to its steps.
+
+        It is noted, but for the first run, which leaves nothing, and beside another one, which notes its own end.
+        """
         end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", message, code)
         if self._state is None or not os.path.isdir(self._state.folder):
             return end
         last = self._state.last_run()
         end = end if last is None else replace(end, known=last.known)
         try:
-            self._state.ended(end)
+            with self._state.sole_run(wait=False) as alone:
+                pass  # let go at once: a run that begins now would be refused
+            if alone:
+                self._state.ended(end)
         except ProtodaskError as error:
             self.warn(f"How the run ended could not be noted ({error}).")
         return end

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from support.commands import check_failed
 
+from protodask.pipeline.state.records import State
+
 Call = Callable[..., Any]
 
 
@@ -194,6 +196,21 @@ def test_info__of_a_run_that_did_not_come_to_its_steps(
     assert call("run", "p.yaml").exit_code == 0
     call("run", "p.yaml", "--dry-run", *options)  # no run: nothing is noted
     assert json.loads(call("info", "p.yaml", "--json").stdout)["status"] == "fresh"
+
+
+def test_info__of_a_run_that_did_not_come_to_its_steps_beside_another(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one notes its own end, and must be able to: two at a time would be refused."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.yaml").write_text(f"variables: {{rows: 50}}\n{STEPS}")
+    assert call("run", "p.yaml").exit_code == 0
+    with State(str(tmp_path / ".protodask" / "p"), "p.yaml").sole_run(wait=False) as alone:
+        assert alone
+        assert call("run", "p.yaml", "--set", "row=60").exit_code == 2
+        assert json.loads(call("info", "p.yaml", "--json").stdout)["status"] == "done"
+    assert call("run", "p.yaml", "--set", "row=60").exit_code == 2
+    assert json.loads(call("info", "p.yaml", "--json").stdout)["status"] == "failed"
 
 
 def test_info__of_a_run_whose_file_could_not_be_read(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.places.locations import locate
-from protodask.data.tables.frames import column_labels, column_values, in_frame, out_of_xarray
+from protodask.data.tables.frames import column_labels, column_values, in_frame, in_pandas, out_of_xarray
 from protodask.data.tables.ingest_frames import dask_table, frame_beside, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.source_files import find_files, is_table_path
@@ -55,8 +55,8 @@ def open_table(
             files = [path for source in together for path in find_files(os.fspath(source))]
             tables += file_tables(files, labels, left_out, kept)
         else:
-            names = _Names(called, features, group, (*others, *kept.names), kept)
-            tables += [_table(source, left_out, names) for source in together]
+            names = _Names(called, features, group, (*others, *kept.names), left_out, kept)
+            tables += [_table(source, names) for source in together]
     return join_tables(tables)
 
 
@@ -72,16 +72,17 @@ def _is_array_path(path: str) -> bool:
 
 @dataclass(frozen=True)
 class _Names:
-    """What arrays are called as columns."""
+    """What arrays are called as columns, and which columns are left out or handed on."""
 
     target: str
     features: Sequence[str] | None
     group: str | None
     others: tuple[str, ...]
+    dropped: list[str]
     kept: Kept
 
 
-def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
+def _table(source: Any, names: _Names) -> Partitions:
     if isinstance(source, (str, os.PathLike)):
         return _stored_arrays(os.fspath(source), names)
     if isinstance(source, zarr.Group):
@@ -93,12 +94,12 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
                 f"A tuple of {len(source)} is no source.",
                 "Give pairs (X, y), and several sources as a list.",
             )
-        return _pair(source[0], source[1], dropped, names)
+        return _pair(source[0], source[1], names)
     source = in_frame(source)
     if isinstance(source, Mapping):
         return _arrays(source, names)
     if _is_frame(source):
-        return _frame_table(source, dropped, names.kept)
+        return _frame_table(source, names)
     if hasattr(source, "shape") and len(source.shape) == 2:
         return _arrays({FEATURES.name: source}, names)
     raise InputError(
@@ -110,17 +111,20 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "columns") and hasattr(source, "dtypes")
 
 
-def _frame_table(frame: Any, dropped: list[str], kept: Kept) -> Partitions:
-    return dask_table(frame, dropped, kept) if hasattr(frame, "npartitions") else pandas_table(frame, dropped, kept)
+def _frame_table(frame: Any, names: _Names) -> Partitions:
+    table = dask_table if hasattr(frame, "npartitions") else pandas_table
+    return table(frame, names.dropped, names.kept)
 
 
-def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
-    left, right = in_frame(left), column_values(right)
+def _pair(left: Any, right: Any, names: _Names) -> Partitions:
+    right = column_values(right)
+    if column_labels(left) is None or not left.chunks:  # a lazy matrix stays one: the targets may be chunked otherwise
+        left = in_pandas(left)
     if _is_frame(left):
         _check_free(names.target, left.columns)
         if hasattr(left, "npartitions"):
             if not hasattr(right, "dask"):
-                return dask_table(frame_beside(left, list(left.columns), {names.target: right}), dropped, names.kept)
+                return _frame_table(frame_beside(left, list(left.columns), {names.target: right}), names)
         else:
             values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
             if len(values) != len(left):
@@ -130,7 +134,7 @@ def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partition
                     "Give one target for each row.",
                 )
             right = values
-        return _frame_table(left.assign(**{names.target: right}), dropped, names.kept)
+        return _frame_table(left.assign(**{names.target: right}), names)
     return _arrays({FEATURES.name: left, TARGET.name: right}, names)
 
 
@@ -193,7 +197,8 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
         )
     for name in others:
         _check_free(name, names)
-    return arrays_table(names, rows, others, called.kept)
+    table = arrays_table(names, rows, others, called.kept)
+    return replace(table, names=tuple(name for name in table.names if name not in called.dropped))
 
 
 def _rows(array: Any) -> RowArray:

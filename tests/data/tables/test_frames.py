@@ -245,6 +245,24 @@ def test_labels_of_columns__of_xarray_are_names(lazy: bool, tmp_path: Path) -> N
     assert written.key == ingest((LENGTHS, LONGER), tmp_path / "b.zarr").key
     itself = ingest(given.round(), tmp_path / "c.zarr", target="height", drop=["width"])
     assert itself.feature_names == ("length",)
+    without = ingest((given, LONGER), tmp_path / "d.zarr", drop=["width"])
+    assert without.feature_names == ("length", "height")
+
+
+@pytest.mark.parametrize("chunks", [50, (150, 100, 50)])
+def test_labels_of_columns__beside_targets_that_are_chunked_otherwise(chunks: Any, tmp_path: Path) -> None:
+    targets = da.from_array(LONGER, chunks=(chunks,))
+    written = ingest((lengths(lazy=True), targets), tmp_path / "a.zarr")
+    assert written.key == ingest((LENGTHS, LONGER), tmp_path / "b.zarr").key
+    with refused("wrong-shape", 250, 300):
+        ingest((lengths(lazy=True), targets[:250]), tmp_path / "c.zarr")
+
+
+def test_columns_of_a_matrix__are_left_out_by_their_names(tmp_path: Path) -> None:
+    written = ingest((LENGTHS.to_numpy(), LONGER), tmp_path / "a.zarr", drop=["x1"])
+    assert written.feature_names == ("x0", "x2")
+    expected = ingest((LENGTHS[["length", "height"]].to_numpy(), LONGER), tmp_path / "b.zarr")
+    np.testing.assert_array_equal(written.read(0)["features"], expected.read(0)["features"])
 
 
 @pytest.mark.parametrize("lazy", [False, True])

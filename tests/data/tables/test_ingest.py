@@ -659,9 +659,9 @@ def test_table_source__reads_further_columns_of_numbers(engine: Engine, tmp_path
 def test_table_source__reads_further_arrays(engine: Engine, tmp_path: Path) -> None:
     matrix, further = np.ones((10, 2)), np.arange(10)
     np.savez(tmp_path / "t.npz", X=matrix, y=further % 2, price=further)
-    for columns in ((Column("x0"), Column("x1")), ()):
+    for columns, others in (((Column("x0"), Column("x1")), ()), ((), ("x0", "x1"))):
         source = table_source(
-            tmp_path / "t.npz", columns, numbers={"p": "price"}, dropped=["target", "x0", "x1"], engine=engine
+            tmp_path / "t.npz", columns, numbers={"p": "price"}, dropped=["target", *others], engine=engine
         )
         assert source.read(0)["p"].tolist() == further.tolist()
         assert source.read(0)["features"].shape == (10, len(columns))
