@@ -59,8 +59,8 @@ PRUNED, HISTOGRAM, EBM, NEIGHBOURS, LOGISTIC = "pruned", "histogram", "ebm", "ne
 FEW = 50
 """Prototypes that a pruned model has."""
 
-PREDICTED = 100_000
-"""Rows whose prediction is timed."""
+PREDICTED, MANY_COLUMNS = 100_000, 200
+"""Rows whose prediction is timed; of tables of more columns fewer in proportion."""
 
 Predict = Callable[[Any], Any]
 
@@ -171,7 +171,9 @@ def measure(ready: Ready, table: str, method: str, tuned: bool, seed: int) -> Fi
         predict = one.fit(split, seed)
         seconds = time.perf_counter() - began
         judged = score(split, predict(split.test_features))
-        rows = np.resize(np.arange(len(split.test_target)), PREDICTED)
+        rows = np.resize(
+            np.arange(len(split.test_target)), PREDICTED // -(-split.test_features.shape[1] // MANY_COLUMNS)
+        )
         test: Any = split.test_features
         many = test.iloc[rows] if one.form == "frame" else test[rows]
         predict_seconds = common.timed(lambda: predict(many))
