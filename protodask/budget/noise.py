@@ -18,8 +18,9 @@ a kind may weigh as much as the heaviest one, so that
 
     n = W / max_i w_i     rows of the largest weight are as much as all
 
-where weights are unequal. Where rows belong together, `n` is the number of groups, and where `n` is less than `G` it
-stands for `G`. Which sets are compared depends on the same rows, so all `4^m` pairs of sets count: with
+where weights are unequal. Where rows belong together it is groups that weigh; what they do in a dataset is only known
+on average, so that there the heaviest group may count for more than this. Where `n` is less than `G` it stands for `G`.
+Which sets are compared depends on the same rows, so all `4^m` pairs of sets count: with
 `p = delta / 4^m` it holds of all of them at once with probability `1 - delta`. It is as good as the normal
 approximation, where the fits of the folds hardly depend on single rows, so that errors of different rows are
 independent, and where no rows are much heavier than all that were seen.

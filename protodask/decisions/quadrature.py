@@ -5,9 +5,10 @@ a larger variance is nearly normal: nodes at even distances from its mean, with 
 of its mean and variance, corrected to have its third and fourth cumulants, too.
 
 A smooth loss does not need all of them. Every `s`-th node with `s` times its weight gives the same sum but for terms at
-multiples of the frequency `2 pi / s`, of which the count has `exp(-(2 pi sd / s)^2 / 2)`: 3e-18 where `s` is `SPACING`
-standard deviations. That is where the count is far from 0 and from all its rows, which are the places where
-denominators vanish.
+multiples of the frequency `t = 2 pi / s`. Of that the normal distribution has `exp(-(t sd)^2 / 2)`: 3e-18 where `s` is
+`SPACING` standard deviations. A count taken integer by integer has at most `exp(-sd^2 (1 - cos t))`, as much as that of
+many improbable rows, and `s` is the largest with which this is `NEGLIGIBLE`. That is where the count is far from 0 and
+from all its rows, which are the places where denominators vanish.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ SMALL = 100.0
 """Variance up to which a count is taken integer by integer: 10 deviations lie between its mean and 0."""
 
 NEGLIGIBLE = 1e-15
-"""Probability on either side of the integers that are taken."""
+"""Probability on either side of the integers that are taken, and share of a frequency that is passed over."""
 
 SPACING = 0.7
-"""Standard deviations between two nodes for a smooth loss; others get all integers, or a quarter."""
+"""Standard deviations between two nodes of a nearly normal count for a smooth loss; for others it is a quarter."""
+
+_EXPONENT = -math.log(NEGLIGIBLE)
 
 FAR = 8.5
 """Standard deviations from 0 and from all rows, from which on a count is far from them."""
@@ -109,9 +112,8 @@ def _integers(counts: Counts, smooth: bool) -> tuple[Floats, Floats]:
     first, last = np.maximum(middle - reach, 0), np.minimum(middle + 1 + reach, most)
     step = np.ones(len(mean), dtype=np.int64)
     if smooth:
-        deviation = np.sqrt(np.maximum(variance, 0))
-        far = np.minimum(mean, most - mean) > FAR * deviation
-        step[far] = np.maximum(SPACING * deviation[far], 1)
+        far = (variance > _EXPONENT / 2) & (np.minimum(mean, most - mean) > FAR * np.sqrt(np.maximum(variance, 0)))
+        step[far] = 2 * np.pi / np.arccos(1 - _EXPONENT / variance[far])
     nodes = first[:, None] + step[:, None] * np.arange(((last - first) // step).max() + 1)
     # The transform tells integers apart up to multiples of the window.
     places = (np.minimum(nodes, last[:, None]) - certain[:, None]) % WINDOW
@@ -122,5 +124,4 @@ def _integers(counts: Counts, smooth: bool) -> tuple[Floats, Floats]:
 
 def _reach(variance: Floats) -> Integers:
     """The distance from the mean beyond which Bernstein's inequality leaves `NEGLIGIBLE` on either side."""
-    exponent = -math.log(NEGLIGIBLE)
-    return np.ceil(exponent / 3 + np.sqrt(exponent**2 / 9 + 2 * exponent * variance)).astype(np.int64)
+    return np.ceil(_EXPONENT / 3 + np.sqrt(_EXPONENT**2 / 9 + 2 * _EXPONENT * variance)).astype(np.int64)

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -44,7 +44,7 @@ from protodask.engine.submission import (
     workers_of,
 )
 from protodask.engine.threads import MOST_THREADS, ThreadScheduler, available_threads, run_groups
-from protodask.errors import ClusterError, LostTaskError
+from protodask.errors import ClusterError, InputError, LostTaskError
 
 NEARBY_THREADS = 2
 """Of the driver for small passes: each has a tile of the kernel in its memory, which plans allow for."""
@@ -178,7 +178,8 @@ class ClusterScheduler:
         with _losses_told():
             token = uuid.uuid4().hex
             with closing(results_in_turn(self._client, len(items), token, build, self._all_threads)) as tasks:
-                yield from tasks
+                for task, result in tasks:
+                    yield task, pickle.loads(result)
 
     def _where(self, futures: Sequence[Future[Any]]) -> list[str]:
         """The worker that has each result, "" where it is lost by now."""
@@ -444,11 +445,20 @@ def _loading() -> Iterator[None]:
         ) from error
 
 
-def _call_on_worker(function: _Packed, item: bytes) -> Any:
+def _call_on_worker(function: _Packed, item: bytes) -> bytes:
     with _loading():
         called, given = function.value(), pickle.loads(item)
     with one_blas_thread():
-        return called(given)
+        result = called(given)
+    try:
+        # Pickled by the task: what cannot be is then an error of the task, and not a result that is asked for for ever.
+        return cast("bytes", pickle.dumps(result))
+    except Exception as error:
+        raise InputError(
+            "user-code",
+            f"What was computed on a worker cannot be sent from there ({type(error).__name__}: {error}).",
+            "Use what can be pickled, or compute without a cluster.",
+        ) from error
 
 
 def _shipped(source: Source, numbers: Sequence[int], blocks: Sequence[Block]) -> Callable[[Source], Source]:

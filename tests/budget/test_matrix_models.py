@@ -1,6 +1,7 @@
 """Models on columns of a matrix: fitted here, in several threads, and on the workers of a cluster."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +64,19 @@ def test_fit_all__says_which_set_could_not_be_fitted(engine: Engine) -> None:
     sets: list[FeatureSet] = SETS
     with refused("user-code", "[0, 1, 2]", "too many columns"):
         fit_all(box_of(Narrow()), sets, engine)
+
+
+def test_fit_all__of_models_that_no_worker_can_send_ends(engine: Engine) -> None:
+    if engine.scheduler.processes().kind != "workers":
+        pytest.skip("models stay in this process")
+
+    class Locked(GaussianNB):  # type: ignore[misc]
+        def fit(self, rows: Any, codes: Any) -> Any:
+            self.lock_ = threading.Lock()
+            return super().fit(rows, codes)
+
+    with refused("user-code", "cannot be sent", "pickle"):
+        fit_all(box_of(Locked()), SETS, engine)
 
 
 def test_fit_all__of_the_empty_set_alone_fits_nothing(engine: Engine) -> None:

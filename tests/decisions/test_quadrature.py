@@ -21,6 +21,7 @@ SHAPES = {
     "nearly sure": 1 - RANDOM.beta(0.3, 8, size=900),
     "two kinds": np.concatenate([RANDOM.beta(20, 1, size=200), RANDOM.beta(1, 20, size=700)]),
     "tied": np.round(RANDOM.beta(1, 3, size=900), 1),
+    "sure or rare": np.repeat([1, 0.011], [30, 870]),
 }
 STEEP = Loss.linear_fractional((0, -1.0001, 1, 1), (1e-6, -1, 1, 1), name="steep")
 LOSSES = [*map(as_loss, LOSS_NAMES), as_loss("f2"), STEEP]
