@@ -101,3 +101,16 @@ def test_commands__import_only_what_they_need(tmp_path: Path) -> None:
         "predict model.zarr test.zarr --out predictions.zarr",
         "evaluate model.zarr test.zarr",
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("protodask.prototypes.model", "Batch"),
+        ("protodask.explain.contributions", "Contribution"),
+        ("protodask.explain.contributions", "Explanation"),
+        ("protodask.explain.contributions", "FeatureMatch"),
+    ],
+)
+def test_pickles__of_earlier_versions_find_their_classes(module: str, name: str) -> None:
+    assert isinstance(getattr(importlib.import_module(module), name), type)
