@@ -66,10 +66,8 @@ def test_fit_all__says_which_set_could_not_be_fitted(engine: Engine) -> None:
         fit_all(box_of(Narrow()), sets, engine)
 
 
+@pytest.mark.parametrize("engine", ["cluster"], indirect=True)
 def test_fit_all__of_models_that_no_worker_can_send_ends(engine: Engine) -> None:
-    if engine.scheduler.processes().kind != "workers":
-        pytest.skip("models stay in this process")
-
     class Locked(GaussianNB):  # type: ignore[misc]
         def fit(self, rows: Any, codes: Any) -> Any:
             self.lock_ = threading.Lock()

@@ -99,6 +99,7 @@ def small_model(small: Dataset) -> PrototypeSet:
         return fit(small, SMALL_CONFIG, engine=engine).model
 
 
+@pytest.mark.slow
 def test_fit__whose_worker_is_killed(small: Dataset, small_model: PrototypeSet, cluster: LocalCluster) -> None:
     with engine_of(cluster) as engine, killed_in_pass(cluster, 5) as killed:
         model = fit(small, SMALL_CONFIG, engine=engine).model

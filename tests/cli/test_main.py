@@ -111,6 +111,7 @@ def test_error_of__a_process_that_is_stuck_says_where() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals to process groups")
+@pytest.mark.slow
 def test_interrupt__ends_workers_without_tracebacks(tmp_path: Path) -> None:
     made = run_command("sample-data", "xor", "--rows", 20000, "--out", tmp_path / "data.zarr")
     assert made.exit_code == 0, made.output

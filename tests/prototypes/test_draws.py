@@ -42,7 +42,12 @@ def run(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"hold_out": 0.5}, {"hold_out": 0.25, "feature_weights": "class"}, {"feature_weights": "both"}]
+    "settings",
+    [
+        {"hold_out": 0.5},
+        pytest.param({"hold_out": 0.25, "feature_weights": "class"}, marks=pytest.mark.slow),
+        pytest.param({"feature_weights": "both"}, marks=pytest.mark.slow),
+    ],
 )
 def test_fitting__is_the_mean_of_its_draws(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, settings: dict[str, Any]

@@ -265,6 +265,7 @@ def test_fit__twice_is_the_same_and_another_seed_is_not(rows: Rows, assert_same_
     assert again.history_[0].candidates.tolist() == first
 
 
+@pytest.mark.slow
 def test_fit__of_many_more_features_than_rows_learns() -> None:
     features = np.random.default_rng(3).normal(size=(500, 5000)).astype(np.float32)
     target = features[:, :5].sum(axis=1) > 0

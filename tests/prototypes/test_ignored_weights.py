@@ -125,7 +125,7 @@ def test_fit__without_weights_adds_batches_that_rows_without_them_would_add(
     assert_same(found, fit(plain, replace(WEIGHTED, n_batches=1), engine=engine, start=start))
 
 
-@pytest.mark.parametrize("strategy", ["joint", "two-stage"])
+@pytest.mark.parametrize("strategy", [pytest.param("joint", marks=pytest.mark.slow), "two-stage"])
 def test_tune__without_weights_is_that_of_rows_that_have_none(
     strategy: Any, heavy: Dataset, plain: Dataset, engine: Engine, tmp_path: Path
 ) -> None:
@@ -277,6 +277,7 @@ def call(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return call
 
 
+@pytest.mark.slow
 def test_commands__leave_weights_aside(
     heavy: Dataset, plain: Dataset, call: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:

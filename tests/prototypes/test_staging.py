@@ -305,7 +305,10 @@ def test_training__in_steps_that_were_others_begins_anew(
     assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, fit(data, CONFIG, engine=engine).model)
 
 
-@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, progressive=False), replace(CONFIG, n_draws=2)])
+@pytest.mark.parametrize(
+    "config",
+    [CONFIG, pytest.param(replace(CONFIG, progressive=False), marks=pytest.mark.slow), replace(CONFIG, n_draws=2)],
+)
 def test_training__goes_on_with_the_forms_it_began_with(
     engine: Engine,
     make_rows: MakeRows,
@@ -332,7 +335,7 @@ def interrupt(event: FitEvent) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("company", ["side by side", "in step"])
+@pytest.mark.parametrize("company", ["side by side", pytest.param("in step", marks=pytest.mark.slow)])
 def test_draws__take_their_steps_in_any_company(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, company: Company
 ) -> None:

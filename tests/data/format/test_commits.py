@@ -131,7 +131,7 @@ def interleaved(seed: int, *, overwriters: int) -> None:
         assert len(left) == 1
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 12))])
 def test_appends__of_several_at_a_url(seed: int) -> None:
     interleaved(seed, overwriters=0)
 
