@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from protodask.data.format.segments import Segment, is_dataset, stored_segments
@@ -77,7 +78,7 @@ def find_news(
     waiting: list[str] = []
     changing: list[str] = []
     for source in sources:
-        for found in _found(source, taken, cache, settle, segments_of):
+        for found in _found(source, taken, names, cache, settle, segments_of):
             match found:
                 case SourceFile(settled=False):
                     waiting.append(found.path)
@@ -93,7 +94,12 @@ def find_news(
 
 
 def _found(
-    source: str, taken: Container[str], cache: DigestCache, settle: float, segments_of: SegmentsOf
+    source: str,
+    taken: Container[str],
+    names: Container[str],
+    cache: DigestCache,
+    settle: float,
+    segments_of: SegmentsOf,
 ) -> Iterator[NewFile | NewRows | SourceFile]:
     """Everything at a source; files that are left have no digest."""
     if is_dataset(source):
@@ -112,8 +118,14 @@ def _found(
             "Give files or datasets; leave out --new for arrays.",
         )
     for file in source_files(source, settle):
-        digest = cache.digest_of(file, taken) if file.settled else None
-        yield file if digest is None else NewFile(file, digest)
+        digest = None
+        if file.settled:
+            digest = cache.digest_of(file, taken)
+        elif file.name in names:  # one that was only touched does not wait
+            with suppress(StorageError):
+                digest = cache.digest_of(file, taken)
+        complete = file.settled or digest in taken
+        yield NewFile(file, digest) if complete and digest is not None else file
 
 
 def check_new(new: bool, unless_in: Path | None, settle: float, append: bool, overwrite: bool, out: Path) -> None:

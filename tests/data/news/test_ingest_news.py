@@ -21,6 +21,7 @@ from protodask.data.format import segments as segments_module
 from protodask.data.format import writer as writer_module
 from protodask.data.format.segments import Segment, read_segments, stored_segments, write_segments
 from protodask.data.news import ingest_news
+from protodask.data.news.new_sources import news_for
 from protodask.data.places import bounded as bounded_module
 from protodask.data.tables import source_tables
 from protodask.data.tables.ingest import ingest
@@ -45,6 +46,10 @@ def put(path: Path, numbers: Sequence[float], age: float = 3600.0) -> Path:
     path.write_text(lines(numbers))
     os.utime(path, (time.time() - age,) * 2)
     return path
+
+
+def find_waiting(inbox: Path, out: Path) -> tuple[str, ...]:
+    return news_for(str(out), [str(inbox)], new=True, unless_in=None, settle=3600.0).waiting
 
 
 def numbers_of(dataset: Dataset) -> list[float]:
@@ -205,6 +210,18 @@ def test_ingest__of_nothing(tmp_path: Path, engine: Engine) -> None:
     with refused("nothing-yet", tmp_path / "inbox"):
         take(tmp_path / "inbox", tmp_path / "data.zarr", engine, settle=60)
     assert len(numbers_of(take(tmp_path / "inbox", tmp_path / "data.zarr", engine))) == 4
+
+
+def test_ingest__does_not_wait_for_files_that_were_only_touched(inbox: Path, tmp_path: Path, engine: Engine) -> None:
+    out = tmp_path / "data.zarr"
+    take(inbox, out, engine)
+    names = sorted(path.name for path in inbox.iterdir())
+    for name in names:
+        os.utime(inbox / name)
+    put(inbox / "young.csv", range(4), age=0.0)
+    assert [os.path.basename(path) for path in find_waiting(inbox, out)] == ["young.csv"]
+    put(inbox / names[0], range(50, 57), age=0.0)
+    assert {os.path.basename(path) for path in find_waiting(inbox, out)} == {names[0], "young.csv"}
 
 
 @pytest.mark.parametrize(
