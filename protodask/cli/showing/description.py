@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from protodask.cli.showing.budget import told_budget_folder, told_budget_run
-from protodask.cli.showing.robust import told_robust_model, told_robust_predictions, told_robust_run
-from protodask.cli.showing.search import told_search_run
+from protodask.pipeline.steps.budget import guarantee_text, told_answers
+from protodask.pipeline.steps.robust import what_is_known
+from protodask.pipeline.steps.training import CONFIG_NAMES
 from protodask.pipeline.steps.tune import MOST_TRIALS
 from protodask.pipeline.telling.figures import rows_of
 from protodask.pipeline.telling.result import Pairs, Piece, Table
-from protodask.pipeline.telling.wording import (
-    count,
-    describe_seconds,
-    number,
-    progress_pairs,
-    run_pairs,
-    shorten,
-    size,
-    value_text,
-)
+from protodask.pipeline.telling.wording import count, describe_seconds, number, shorten, size, value_text
 
 
 def told_description(found: Mapping[str, Any]) -> Iterator[Piece]:
@@ -98,16 +90,14 @@ def _calibration_text(found: Mapping[str, Any]) -> str:
 def _told_run(found: Mapping[str, Any]) -> Iterator[Piece]:
     yield Pairs(
         [
-            *run_pairs(found),
+            *_run_pairs(found),
             *([("start", value_text(found["start"]))] if found["start"] is not None else []),
-            *progress_pairs(found["progress"]),
+            *_progress_pairs(found["progress"]),
             *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),
             *((log["name"], size(log["bytes"])) for log in found["logs"]),
         ]
     )
-    if isinstance(found["config"], Mapping):
-        yield ""
-        yield Pairs([(str(name), value_text(value)) for name, value in found["config"].items()])
+    yield from _told_settings(found["config"])
     if found["batches"]:
         keys = ("batch", "status", "iterations", "evaluations", "value", "active_features", "prototypes", "seconds")
         yield ""
@@ -161,17 +151,234 @@ def _moment(text: str) -> str:
     return datetime.fromisoformat(text).astimezone().isoformat(" ", "seconds")
 
 
+def _told_search_run(found: Mapping[str, Any]) -> Iterator[Piece]:
+    """How far a search has come, setting by setting."""
+    begun = f"{found['fits_begun']:,} of {found['fits']:,} have recorded evaluations, {found['evaluations']:,} in all"
+    final = found["final_fits"]
+    yield Pairs(
+        [
+            *_run_pairs(found),
+            ("fits", begun if found["fits"] else "none yet"),
+            *_recorded_pairs(found["last_recorded"]),
+            *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),
+        ]
+    )
+    if isinstance(found["search"], Mapping) and isinstance(found["config"], Mapping):
+        yield ""
+        yield Pairs(_search_settings(found["search"], found["config"]))
+    if found["settings"]:
+        yield ""
+        begun_first = sorted(found["settings"], key=lambda entry: (-len(entry["losses"]), -entry["evaluations"]))
+        yield Table(
+            ["lambda_v", "lambda_w", "folds begun", "evaluations", "batches", "log-loss"],
+            [
+                [
+                    f"{entry['lambda_v']:.3g}",
+                    f"{entry['lambda_w']:.3g}",
+                    f"{entry['folds_begun']} of {entry['folds']}",
+                    f"{entry['evaluations']:,}",
+                    str(len(entry["losses"])),
+                    f"{entry['losses'][-1]:.5f}" if entry["losses"] else "",
+                ]
+                for entry in begun_first
+            ],
+        )
+    for place, refit in enumerate(final, start=1):
+        yield ""
+        yield "Final fit" if len(final) == 1 else f"Final fit {place}"
+        yield Pairs(_progress_pairs(refit))
+
+
+def _search_settings(search: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """By the names that the command line gives them, without those that do not count."""
+    from protodask.pipeline.work.settings import SEARCH_NAMES
+
+    joint = search.get("strategy") == "joint"
+    unused = {"lambda_w"} if joint else set()
+    searched = {"n_batches", "lambda_v"} | ({"lambda_w"} if not joint else set())
+    names = {long: short for short, long in SEARCH_NAMES.items()}
+    short_names = {long: short for short, long in CONFIG_NAMES.items()}
+    pairs = [(names.get(name, name), value) for name, value in search.items() if name not in unused]
+    pairs += [(short_names.get(name, name), value) for name, value in config.items() if name not in searched]
+    return [
+        (str(name), " to ".join(map(value_text, value)) if isinstance(value, list) else value_text(value))
+        for name, value in pairs
+        if value is not None
+    ]
+
+
+def _told_budget_folder(found: Mapping[str, Any]) -> Iterator[Piece]:
+    """What a budget on disk is."""
+    low, high = found["sizes"]
+    yield Pairs(
+        [
+            ("budget", shorten(found["path"])),
+            ("target", found["target"]),
+            ("sizes", f"{low:g} to {'any' if high is None or math.isinf(high) else f'{high:g}'}"),
+            ("expanded", f"{found['expanded']:,} of {found['sets']:,} sets, {len(found['failures']):,} in vain"),
+            ("candidates", f"{found['candidates']:,}"),
+            ("entries", f"{found['entries']:,}"),
+            ("models", f"{found['models']:,}"),
+            ("alpha", value_text(found["alpha"])),
+            ("gives", guarantee_text(found)),
+        ]
+    )
+    yield ""
+    yield Table(
+        ["feature", "columns", "cost"],
+        [
+            [feature["name"], ", ".join(feature["columns"]), _polynomial(feature["cost"])]
+            for feature in found["features"]
+        ],
+    )
+    yield ""
+    yield from told_answers(found["answers"])
+
+
+def _polynomial(coefficients: Sequence[float]) -> str:
+    terms = [
+        f"{coefficient:g}" + ("" if power == 0 else " n" if power == 1 else f" n^{power}")
+        for power, coefficient in enumerate(coefficients)
+        if coefficient
+    ]
+    return " + ".join(terms) or "0"
+
+
+def _told_budget_run(found: Mapping[str, Any]) -> Iterator[Piece]:
+    """How far the building of a budget has come, from its run directory."""
+    yield Pairs(
+        [
+            *_run_pairs(found),
+            ("sets expanded", f"{found['expanded']:,}, {found['failed']:,} in vain"),
+            ("models fitted", f"{found['models']:,}"),
+            *_recorded_pairs(found["last_recorded"]),
+        ]
+    )
+    yield ""
+    rows = [[one["name"], ", ".join(one["columns"])] for one in found["features"]]
+    yield Table(["feature", "columns"], rows, whole=True)
+
+
+def _told_robust_model(found: Mapping[str, Any]) -> Iterator[Piece]:
+    """What a robust model is."""
+    rows = found["provenance"].get("rows")
+    yield Pairs(
+        [
+            ("robust model", shorten(found["path"])),
+            ("formulation", what_is_known(found["formulation"])),
+            ("eps", value_text(found["eps"])),
+            ("cost", value_text(found["cost"])),
+            (
+                "gap",
+                f"{found['gap']:.2g}" + ("" if found["converged"] else f"; {found['gap_asked_for']:.2g} was asked for"),
+            ),
+            ("features", f"{len(found['features']):,}, of which {found['known_exactly']:,} known exactly"),
+            ("target", found["target"]),
+            ("classes", ", ".join(map(str, found["classes"]))),
+            ("precision", found["precision"]),
+            *([("trained on", f"{rows:,} rows of {found['provenance'].get('dataset')}")] if type(rows) is int else []),
+            ("fingerprint", found["fingerprint"]),
+        ]
+    )
+    for plane in found["planes"]:
+        yield ""
+        yield (
+            f"{plane['class']} against {plane['against']} where w.x > {plane['intercept']:.6g}: "
+            f"{count(plane['passes'], 'pass', 'passes')}, objective {plane['objective']:.6g}"
+        )
+        yield Table(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in plane["weights"]])
+
+
+def _told_robust_run(found: Mapping[str, Any]) -> Iterator[Piece]:
+    """How far a robust fit has come, from its run directory."""
+    yield Pairs([*_run_pairs(found), *_recorded_pairs(found["last_recorded"])])
+    yield from _told_settings(found["config"])
+    if found["planes"]:
+        yield ""
+        keys = ("status", "objective", "lower_bound")
+        rows = [
+            [str(number), str(len(plane.get("passes") or ())), *(value_text(plane.get(key)) for key in keys)]
+            for number, plane in enumerate(found["planes"], 1)
+        ]
+        yield Table(["plane", "passes", *(key.replace("_", " ") for key in keys)], rows, whole=True)
+    elif found["passes"]:
+        yield ""
+        rows = [[str(one["plane"]), str(one["passes"])] for one in found["passes"]]
+        yield Table(["plane", "passes"], rows, whole=True)
+
+
+def _told_robust_predictions(found: Mapping[str, Any]) -> Iterator[Piece]:
+    """What robust predictions are."""
+    yield Pairs(
+        [
+            ("robust predictions", shorten(found["path"])),
+            ("rows", f"{found['rows']:,}"),
+            ("classes", ", ".join(map(str, found["classes"]))),
+            ("certified by", what_is_known(found["formulation"])),
+            ("model", found["model"]),
+        ]
+    )
+
+
+def _told_settings(config: object) -> Iterator[Piece]:
+    """The settings of a fit, if its run directory says them."""
+    if isinstance(config, Mapping):
+        yield ""
+        yield Pairs([(str(name), value_text(value)) for name, value in config.items()])
+
+
+def _run_pairs(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run directory is of, and whether its run has ended."""
+    return [
+        ("run", shorten(found["path"])),
+        ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
+        *([("dataset", value_text(found["dataset"]))] if found["dataset"] is not None else []),
+    ]
+
+
+def _recorded_pairs(last_recorded: str | None) -> list[tuple[str, str]]:
+    """When the last evaluation was recorded, if there is one."""
+    if last_recorded is None:
+        return []
+    recorded = datetime.fromisoformat(last_recorded)
+    ago = max(0.0, (datetime.now(UTC) - recorded).total_seconds())
+    return [("last recorded", f"{recorded:%Y-%m-%d %H:%M:%S} UTC, {describe_seconds(ago)} ago")]
+
+
+def _progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How far a run is."""
+    if progress["batch"] is None:
+        return [("evaluations", "none yet")]
+    place = f"batch {progress['batch']}, {progress['stage']}"
+    if progress["of_batches"] is not None:
+        place += f"; {progress['position']} of the run's {count(progress['of_batches'], 'batch', 'batches')}"
+    here = (
+        ""
+        if progress["stage_evaluations"] == progress["evaluations"]
+        else (f", {progress['stage_evaluations']:,} of them here")
+    )
+    return [
+        ("at", place),
+        ("evaluations", f"{progress['evaluations']:,}{here}"),
+        (
+            "objective",
+            f"{value_text(progress['last_value'])}, the lowest so far {value_text(progress['lowest_value'])}",
+        ),
+        *_recorded_pairs(progress["last_recorded"]),
+    ]
+
+
 TOLD: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Piece]]] = {
     "dataset": _told_dataset,
     "model": _told_model,
     "run": _told_run,
-    "search": told_search_run,
-    "budget": told_budget_folder,
-    "budget run": told_budget_run,
+    "search": _told_search_run,
+    "budget": _told_budget_folder,
+    "budget run": _told_budget_run,
     "folder of scored files": _told_scored,
     "pipeline": _told_pipeline,
-    "robust model": told_robust_model,
-    "robust run": told_robust_run,
-    "robust predictions": told_robust_predictions,
+    "robust model": _told_robust_model,
+    "robust run": _told_robust_run,
+    "robust predictions": _told_robust_predictions,
 }
 """By the kind of what lies there; of others, names and values."""
