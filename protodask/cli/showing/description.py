@@ -11,7 +11,7 @@ from protodask.pipeline.steps.budget import guarantee_text, told_answers
 from protodask.pipeline.steps.robust import what_is_known
 from protodask.pipeline.steps.training import CONFIG_NAMES
 from protodask.pipeline.steps.tune import MOST_TRIALS
-from protodask.pipeline.telling.figures import rows_of
+from protodask.pipeline.telling.metrics import rows_of
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, describe_seconds, number, shorten, size, value_text
 
