@@ -13,6 +13,7 @@ from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.options import COMPUTING, NOTHING_SAID, Connection, parse_bytes, where
 from protodask.cli.progress.reporter import Reporter, reporting
 from protodask.cli.showing.console import plain
+from protodask.pipeline.telling.events import nobody
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -125,16 +126,11 @@ def computing_engine(
 
     `show` takes the reporter's lines in place of standard error, and `warn` hears warnings in its place.
     """
-    with wrong_use():
-        computing.check()
+    computing.check()
     if computing.quiet:
-        show, warn = _unsaid, warn or _warn
+        show, warn = nobody, warn or _warn
     with reporting(show, warn) as reporter, _engine(computing) as engine:
         yield engine.with_progress(reporter.hear), reporter
-
-
-def _unsaid(text: str) -> None:
-    """For lines that nobody wants."""
 
 
 def _warn(text: str) -> None:

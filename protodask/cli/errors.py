@@ -10,6 +10,7 @@ import errno
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import typer
 
@@ -53,7 +54,9 @@ def reported(
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt as error:
-        (stopped or _say)("Stopped. What was finished before stays; nothing is left half-written.")
+        (stopped or partial(typer.echo, err=True))(
+            "Stopped. What was finished before stays; nothing is left half-written."
+        )
         raise typer.Exit(INTERRUPTED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
@@ -68,10 +71,6 @@ def reported(
         advice = "The lines above say where it happened." if debug else "Repeat the command with --debug to see where."
         complain(f"Something unexpected happened ({type(error).__name__}{said}).", advice, UNEXPECTED)
         raise typer.Exit(FAILED) from error
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _show_traceback(debug: bool) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -40,6 +41,9 @@ def _show_text(option: typer.CallbackParam, asked: bool) -> None:
         raise typer.Exit
 
 
+_prints: Callable[..., Any] = partial(typer.Option, metavar="", is_eager=True, callback=_show_text)
+
+
 @grouped
 def run(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],
@@ -63,26 +67,8 @@ def run(
         Literal["refuse", "wait", "leave"] | None,
         Option("What to do while another run of the file is under way."),
     ] = None,
-    schema: Annotated[
-        bool,
-        typer.Option(
-            "--schema",
-            metavar="",
-            help="Print the JSON Schema of pipeline files.",
-            is_eager=True,
-            callback=_show_text,
-        ),
-    ] = False,
-    reference: Annotated[
-        bool,
-        typer.Option(
-            "--reference",
-            metavar="",
-            help="Print what all steps and their settings are.",
-            is_eager=True,
-            callback=_show_text,
-        ),
-    ] = False,
+    schema: Annotated[bool, _prints("--schema", help="Print the JSON Schema of pipeline files.")] = False,
+    reference: Annotated[bool, _prints("--reference", help="Print what all steps and their settings are.")] = False,
     telling: Telling = TELL_NOBODY,
     computing: Computing = COMPUTING_HERE,
     detach: Detach = None,

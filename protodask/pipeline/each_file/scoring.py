@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
+from operator import add
 from typing import Any
 
 from protodask.data.arrays.array_store import store_key
@@ -374,11 +375,7 @@ class _Run:
             self.repeated.append(entry.file)
 
 
-def _merge(left: list[Outcome], right: list[Outcome]) -> list[Outcome]:
-    return left + right
-
-
-_SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, _merge, identity, writes=True)
+_SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, add, identity, writes=True)
 
 
 def _unusable(name: str, error: ProtodaskError) -> Failed:

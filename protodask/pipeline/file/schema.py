@@ -139,12 +139,9 @@ def _property(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
         reference = schema.get("$ref")
         schema = _or_nothing(schema) if reference is None else {"$ref": f"{reference}{OPTIONAL}"}
     least = {} if said is None or said.least is None else {"minimum": said.least}
-    default = {} if field.default in (dataclasses.MISSING, None, ()) else {"default": _plain_value(field.default)}
+    usual = [*field.default] if isinstance(field.default, tuple) else field.default
+    default = {} if usual in (dataclasses.MISSING, None, []) else {"default": usual}
     return {**described, **default, **least, **schema}
-
-
-def _plain_value(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _named(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget import BudgetIndex, Choice
+from protodask.budget import BudgetIndex
 from protodask.budget.column_folder import load_column_budget
 from protodask.budget.column_index import EXPANSIONS
 from protodask.budget.costs import CostCurves
@@ -86,15 +86,16 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
         "candidates": len(index.sets),
         "entries": index.n_entries,
         "answers": [
-            {"size": size, "choices": [describe_choice(index, choice) for choice in index.skyline(size)]}
+            {
+                "size": size,
+                "choices": [
+                    {"cost": choice.cost, "accuracy": choice.accuracy, "features": list(index.named(choice.features))}
+                    for choice in index.skyline(size)
+                ],
+            }
             for size in shown_sizes(curves)
         ],
     }
-
-
-def describe_choice(index: BudgetIndex, choice: Choice) -> dict[str, Any]:
-    """A choice by the names of its features."""
-    return {"cost": choice.cost, "accuracy": choice.accuracy, "features": list(index.named(choice.features))}
 
 
 def shown_sizes(curves: CostCurves) -> list[float]:

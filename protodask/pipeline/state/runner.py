@@ -184,7 +184,7 @@ class _Run:
             self._wait(plan)
             return None
         found = look(plan, self.state)
-        if not found.fresh or self.part.forced:
+        if found.why is not None or self.part.forced:
             return self._do(plan, step, found)
         result, seconds = (None, None) if found.record is None else (found.record.result, found.record.seconds)
         self.listen(StepFresh(step, found.waiting))

@@ -85,10 +85,6 @@ class Look:
     waiting: int | None = None
     """Of a step that takes what is new: files that changed a moment ago."""
 
-    @property
-    def fresh(self) -> bool:
-        return self.why is None
-
 
 def settings_of(step: Step) -> dict[str, Any]:
     """The settings that count, as plain values."""

@@ -14,16 +14,12 @@ from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.prototypes.runs import HISTORY_FILE
 
 
-def _fingerprint_at(path: str) -> str:
-    return model_fingerprint(load_model(path))
-
-
 def published_model(
     where: str,
     run_dir: str,
     overwrite: bool,
     kind: Kind = MODEL,
-    fingerprint_at: Callable[[str], str] = _fingerprint_at,
+    fingerprint_at: Callable[[str], str] = lambda path: model_fingerprint(load_model(path)),
 ) -> str | None:
     """Refuse a place that is taken; the fingerprint of the model that the same command may have left there.
 
