@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 
 def _show_text(option: typer.CallbackParam, asked: bool) -> None:
     if asked:
-        if option.name == "schema":
-            from protodask.pipeline.file.schema import schema_text as text_of
-        else:
-            from protodask.pipeline.file.reference import reference as text_of
-        typer.echo(text_of(), nl=False)
+        from protodask.pipeline.file.reference import reference, schema_text
+
+        typer.echo(schema_text() if option.name == "schema" else reference(), nl=False)
         raise typer.Exit
 
 
