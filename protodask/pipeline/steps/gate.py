@@ -221,7 +221,6 @@ class GateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> GateAnswered:
         from protodask.data.places.whole_files import check_file_free
-        from protodask.pipeline.telling.json_file import written
         from protodask.pipeline.work.limits import judge_figures, read_results
 
         if self.out is not None:
@@ -240,7 +239,7 @@ class GateStep(KnownRows, Step):
             described = {name: plain(getattr(self, name)) for name in asked}
             described |= {} if found is None else found.describe()
         passed = not against
-        answered = GateAnswered(
+        return GateAnswered(
             passed=passed,
             reasons=tuple(against or speaking),
             accepted=self.accept and not passed,
@@ -248,8 +247,7 @@ class GateStep(KnownRows, Step):
             comparison=described,
             results=self.results,
             path=self.out,
-        )
-        return written(answered, self.out, self.overwrite)
+        ).written(self.out, self.overwrite)
 
     def _compare(self, model: str, champion: str, data: str, engine: Engine) -> Comparison | None:
         """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""

@@ -266,7 +266,6 @@ class MonitorStep(KnownRows, Step):
         from protodask.evaluation.stream import Watch, learn_bins, watch_stream
         from protodask.evaluation.stream_changes import compare_profiles
         from protodask.evaluation.stream_profile import make_profile, read_profile
-        from protodask.pipeline.telling.json_file import write_json
         from protodask.pipeline.work.limits import read_results
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import model_fingerprint
@@ -285,13 +284,12 @@ class MonitorStep(KnownRows, Step):
         else:
             features, familiarity = tuple(feature.bins for feature in before.features), before.familiarity
         watch = Watch(model, n_batches, features, familiarity).labelled(classes)
-        found = watch_stream(engine, source, watch)
+        seen = watch_stream(engine, source, watch)
         engine.forget(source)
-        profile = make_profile(found, watch, fingerprint)
+        profile = make_profile(seen, watch, fingerprint)
         changes = None if before is None else compare_profiles(before, profile, self.significance)
-        result = RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
-        write_json(self.out, result.file_content(), self.overwrite)
-        return result
+        found = RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
+        return found.written(self.out, self.overwrite)
 
 
 def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fingerprint: str, n_batches: int) -> None:

@@ -163,7 +163,6 @@ class PolicyStep(GivenRows, Step):
         from protodask.data.places.whole_files import check_file_free
         from protodask.evaluation.policy import PolicyQuestion
         from protodask.evaluation.policy_log import LogColumns, logged_policy, policy_log
-        from protodask.pipeline.telling.json_file import written
         from protodask.prototypes.model import load_model
 
         question = PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
@@ -174,8 +173,8 @@ class PolicyStep(GivenRows, Step):
         columns = LogColumns(self.reward, self.propensity, self.action, self.inclusion, self.match, self.expected)
         source = policy_log(model, self.data, columns, engine=engine, unseen=self.unseen, drop=self.drop)
         estimate = logged_policy(model, source, question, engine, n_batches=count, calibrated=self.calibrated)
-        value = PolicyEvaluated(self.model, self.data, estimate, question, self.out)
-        return written(value, self.out, self.overwrite)
+        found = PolicyEvaluated(self.model, self.data, estimate, question, self.out)
+        return found.written(self.out, self.overwrite)
 
     def subject(self) -> str:
         return f"{'a policy' if self.model is None else mask(self.model)} on {mask(self.data)}"

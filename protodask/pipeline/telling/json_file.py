@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from protodask.data.places.whole_files import check_file_free, replace_file
-from protodask.pipeline.telling.result import Result
-
-Made = TypeVar("Made", bound=Result)
 
 
 def to_json(value: Any) -> str:
@@ -47,13 +44,6 @@ def _finite(value: Any) -> Any:
             return [_finite(item) for item in value]
         case _:
             return value
-
-
-def written(result: Made, path: str | None, overwrite: bool) -> Made:
-    """The result, which is written to a JSON file, too, if one is named."""
-    if path is not None:
-        write_json(path, result.describe(), overwrite)
-    return result
 
 
 def write_json(path: str, value: Any, overwrite: bool) -> None:

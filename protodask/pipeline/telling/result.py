@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from protodask.errors import InputError
 from protodask.pipeline.telling.wording import shorten
@@ -70,6 +70,18 @@ class Result(ABC):
     def describe(self) -> dict[str, Any]:
         """Plain values, for files: its kind and its fields, where a result says no more."""
         return {"kind": self.kind, **plain(self)}
+
+    def written(self, path: str | None, overwrite: bool) -> Self:
+        """The same, which is written to a JSON file, too, if one is named."""
+        from protodask.pipeline.telling.json_file import write_json
+
+        if path is not None:
+            write_json(path, self.file_content(), overwrite)
+        return self
+
+    def file_content(self) -> dict[str, Any]:
+        """What such a file holds."""
+        return self.describe()
 
     @abstractmethod
     def summary(self) -> str:
