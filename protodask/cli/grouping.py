@@ -50,7 +50,9 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
         as_json = given["as_json"]
         with reported(given["debug"]):
             with wrong_use():
-                given = without_contradicted(given, {name for name in given if _is_from_environment(context, name)})
+                sources = {name: context.get_parameter_source(name) for name in given}
+                of_environment = {name for name, source in sources.items() if source and source.name == "ENVIRONMENT"}
+                given = without_contradicted(given, of_environment)
                 taken = {name: _take(group, given) for name, group in groups.items()}
                 rest = {name: _read(hints[name], value) for name, value in given.items() if name not in added}
             answer = command(**taken, **rest)
@@ -61,11 +63,6 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
     with_options.__signature__ = signature  # type: ignore[attr-defined]
     with_options.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return with_options
-
-
-def _is_from_environment(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "ENVIRONMENT"
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:

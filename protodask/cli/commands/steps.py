@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Any
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
@@ -13,7 +13,7 @@ from protodask.cli.grouping import Command, grouped
 from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option, Step
 from protodask.pipeline.steps.ingest import AppendStep, IngestStep
-from protodask.pipeline.telling.result import FilesFailedError, Piece, Result
+from protodask.pipeline.telling.result import FilesFailedError
 
 
 def step_command(kind: type[Step]) -> Command:
@@ -49,11 +49,6 @@ def _computing(step: Any, computing: Computing = COMPUTING_HERE) -> Answer:
         if error.result is None:
             raise
         return Answer(error.result.describe, error.result.told(), error=error)
-    told = _told(result, None if computing.quiet else step.advice())
+    advice = None if computing.quiet else step.advice()
+    told = chain(result.told(), () if advice is None else (advice,))
     return Answer(result.describe, told, ANSWER_IS_NO if result.refused else 0)
-
-
-def _told(result: Result, advice: str | None) -> Iterator[Piece]:
-    yield from result.told()
-    if advice is not None:
-        yield advice

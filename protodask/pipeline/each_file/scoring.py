@@ -30,7 +30,6 @@ from protodask.pipeline.each_file.parts import (
     SOURCE,
     Changed,
     Failed,
-    Large,
     NewFile,
     Outcome,
     Scoring,
@@ -323,7 +322,7 @@ class _Run:
             if is_small(batch[0].file.path, batch[0].file.size):
                 outcomes = self._score_small(batch, scoring, shared)
                 self._take(outcomes)
-                large = [outcome.new for outcome in outcomes if isinstance(outcome, Large)]
+                large = [outcome for outcome in outcomes if isinstance(outcome, NewFile)]
             else:
                 large = list(batch)
             for one in large:

@@ -67,7 +67,7 @@ def step_number(pipeline: Pipeline, text: str) -> int:
         return names.index(text) + 1
     if text.isdecimal() and 1 <= int(text) <= len(plans):
         return int(text)
-    same = [plan.number for plan in plans if plan.kind == text]
+    same = [plan.number for plan in plans if plan.step.command == text]
     if len(same) == 1:
         return same[0]
     said = f"The pipeline {pipeline.path} has {len(same) or 'no'} {'steps' if same else 'step'} {text!r}."

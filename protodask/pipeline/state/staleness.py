@@ -47,13 +47,9 @@ class Planned:
     """Names of the records of those steps that add to it."""
 
     @property
-    def kind(self) -> str:
-        return self.step.command
-
-    @property
     def identity(self) -> StepIdentity:
         """Which step it is, for those who hear of it."""
-        return StepIdentity(self.number, self.name, self.kind)
+        return StepIdentity(self.number, self.name, self.step.command)
 
     @property
     def grows(self) -> bool:
@@ -138,14 +134,14 @@ def look(plan: Planned, state: State) -> Look:
     settings = settings_of(plan.step)
     if plan.step.takes_new():  # which it has, its output says, and no record of ours
         news = plan.step.news()
-        return Look(news.found, _key(plan.kind, settings, {}), {}, record, begun, news.waiting)
+        return Look(news.found, _key(plan.step, settings, {}), {}, record, begun, news.waiting)
     found = {place: identity(place) for place in plan.reads}
-    key = _key(plan.kind, settings, found)
+    key = _key(plan.step, settings, found)
     return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)
 
 
-def _key(kind: str, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
-    text = json.dumps([kind, settings, __version__, found], sort_keys=True)
+def _key(step: Step, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
+    text = json.dumps([step.command, settings, __version__, found], sort_keys=True)
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
