@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from protodask.budget.queries import Answer as Answered
     from protodask.budget.queries import TableAnswered
 
-app = typer.Typer(name="budget", no_args_is_help=True)
+ABOUT = "Choose features by what they cost: the most accurate model within a budget, item by item."
 
-
-@app.callback()
-def budget() -> None:
-    """Choose features by what they cost: the most accurate model within a budget, item by item."""
+app = typer.Typer(name="budget", help=ABOUT, no_args_is_help=True)
 
 
 @app.command("query")

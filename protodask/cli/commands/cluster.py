@@ -21,12 +21,7 @@ if TYPE_CHECKING:
     from protodask.security.checkup import Report
     from protodask.security.folder import CertificatesWritten
 
-app = typer.Typer(name="cluster", no_args_is_help=True)
-
-
-@app.callback()
-def cluster() -> None:
-    """Make certificates for a Dask cluster, or check one."""
+app = typer.Typer(name="cluster", help="Make certificates for a Dask cluster, or check one.", no_args_is_help=True)
 
 
 @app.command("certs")

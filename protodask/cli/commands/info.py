@@ -14,6 +14,7 @@ from protodask.cli.showing.console import Answer, give, say
 from protodask.cli.showing.description import told_description
 from protodask.errors import StorageError
 from protodask.pipeline.steps.base import Option
+from protodask.pipeline.telling.result import to_json_line
 
 
 @grouped
@@ -53,7 +54,6 @@ def _answer(found: dict[str, Any]) -> Answer:
 
 def _watch(path: str, seconds: float, as_json: bool) -> None:
     from protodask.pipeline.inspecting.describe import describe_place
-    from protodask.pipeline.telling.json_file import to_json_line
 
     described: dict[str, Any] = {}
     while True:

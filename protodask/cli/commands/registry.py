@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from protodask.registry.registry import Registry
     from protodask.registry.versions import Version
 
-app = typer.Typer(name="registry", no_args_is_help=True)
+ABOUT = """Look at the versions of models in a registry, choose which one counts, and remove old ones.
+
+`protodask publish` adds versions.
+"""
+
+app = typer.Typer(name="registry", help=ABOUT, no_args_is_help=True)
 
 Place = Annotated[str, typer.Argument(metavar="REG", help="Folder or URL of a registry.")]
 OneVersion = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a version, or an alias.")]
@@ -33,14 +38,6 @@ SHOWN_MOVES = 10
 
 SHOWN_METRICS = ("log_loss", "accuracy", "roc_auc", "nominal_error", "value")
 """What may stand in the list of versions; the first that any version has does."""
-
-
-@app.callback()
-def registry() -> None:
-    """Look at the versions of models in a registry, choose which one counts, and remove old ones.
-
-    `protodask publish` adds versions.
-    """
 
 
 def _opened(place: str) -> Registry:

@@ -18,8 +18,8 @@ from protodask.pipeline.file.places import names
 from protodask.pipeline.file.values import TRUTH, WRITTEN, is_required, key_of, ordered_fields
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Option, Place, Step, option_of, plain_hint
-from protodask.pipeline.telling.json_file import to_wide_json
 from protodask.pipeline.telling.notify import Notify
+from protodask.pipeline.telling.result import to_wide_json
 
 TITLE = """# The steps and their settings
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener, StepOutcome
-from protodask.pipeline.telling.json_file import to_json_line
 from protodask.pipeline.telling.log import shortened
+from protodask.pipeline.telling.result import to_json_line
 from protodask.pipeline.telling.webhook import post, shown_address, split_address
 from protodask.places import mask
 
