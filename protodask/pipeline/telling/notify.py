@@ -18,7 +18,7 @@ from protodask.errors import InputError
 from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener, StepOutcome
 from protodask.pipeline.telling.log import shortened
 from protodask.pipeline.telling.result import to_json_line
-from protodask.pipeline.telling.webhook import post, shown_address, split_address
+from protodask.pipeline.telling.sending import post, run_command, shown_address, split_address
 from protodask.places import mask
 
 Occasion = Literal["failure", "gate", "success", "fresh"]
@@ -124,8 +124,6 @@ def notifier(
 
 
 def _run(command: str, text: str, occasion: Occasion, timeout: float) -> str | None:
-    from protodask.pipeline.telling.shell_command import run_command
-
     if OCCASION_VARIABLE in os.environ:  # a command that runs the pipeline once more would do so without end
         return "a command of notifications has started this run"
     return run_command(command, text, {OCCASION_VARIABLE: occasion}, timeout)
