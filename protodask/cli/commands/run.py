@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import ANSWER_IS_NO, WrongUseError, reported, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import Debug, Json
+from protodask.cli.options import COMPUTING_HERE, Computing, Debug, Json, computing_engine
 from protodask.cli.run_options import TELL_NOBODY, Telling, Told, waiting_text
 from protodask.cli.showing.console import Answer, give, show_json
 from protodask.pipeline.steps.base import Option

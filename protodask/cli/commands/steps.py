@@ -6,10 +6,10 @@ import inspect
 from itertools import chain
 from typing import Annotated, Any
 
-from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import ANSWER_IS_NO
 from protodask.cli.grouping import Command, grouped
+from protodask.cli.options import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option, Step
 from protodask.pipeline.steps.ingest import AppendStep, IngestStep

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -52,16 +52,6 @@ WORDS = {
     "survey": "looking through the bounds",
 }
 """What a pass does, by its label."""
-
-
-class Reporter(Protocol):
-    """Shows what happens within a step. Passes over data tell of themselves from any thread."""
-
-    def hear(self, event: object) -> None: ...
-
-    def line(self, text: str) -> None:
-        """Show a line that stays."""
-        ...
 
 
 @contextmanager
@@ -196,6 +186,10 @@ class TerminalReporter:
         if running is not None and running.seconds >= BAR_AFTER_SECONDS:
             parts.append(_bar(running))
         return Group(*parts)
+
+
+Reporter = LogReporter | TerminalReporter
+"""Shows what happens within a step, and lines that stay. Passes over data tell of themselves from any thread."""
 
 
 def _bar(progress: Progress) -> RenderableType:

@@ -24,8 +24,16 @@ from protodask.data.tables.small_files import is_small
 from protodask.data.tables.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
-from protodask.pipeline.each_file.ledger import SCORED_FILES, Ledger, Repeated, Scored, leftovers, publish, recover
-from protodask.pipeline.each_file.news import look_through
+from protodask.pipeline.each_file.ledger import (
+    SCORED_FILES,
+    Ledger,
+    Repeated,
+    Scored,
+    leftovers,
+    look_through,
+    publish,
+    recover,
+)
 from protodask.pipeline.each_file.parts import (
     SOURCE,
     Changed,
