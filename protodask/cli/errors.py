@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from protodask.cli.showing.console import complain
+from protodask.cli.console import complain
 from protodask.errors import InputError, ProtodaskError
 from protodask.pipeline.file.setting_words import as_options
 from protodask.places import mask_text

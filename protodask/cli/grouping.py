@@ -10,9 +10,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from protodask.cli.console import Answer, give
 from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import Debug, Json, without_contradicted
-from protodask.cli.showing.console import Answer, give
 from protodask.pipeline.file.values import key_of, ordered_fields
 from protodask.pipeline.steps.base import Argument, Option, Step, option_of, plain_hint
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from protodask.cli.console import plain
 from protodask.cli.errors import WrongUseError, wrong_use
-from protodask.cli.progress.reporter import Reporter, reporting
-from protodask.cli.showing.console import plain
+from protodask.cli.progress import Reporter, reporting
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.events import nobody
 

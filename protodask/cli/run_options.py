@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from protodask.cli.console import complain, plain
 from protodask.cli.errors import WrongUseError, wrong_use
-from protodask.cli.showing.console import complain, plain
 from protodask.errors import ProtodaskError
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.events import (
@@ -31,7 +31,7 @@ from protodask.pipeline.telling.events import (
 from protodask.pipeline.telling.wording import count
 
 if TYPE_CHECKING:
-    from protodask.cli.progress.reporter import Reporter
+    from protodask.cli.progress import Reporter
     from protodask.pipeline.state.records import State
     from protodask.pipeline.telling.log import WriteLine
     from protodask.pipeline.telling.notify import Notify

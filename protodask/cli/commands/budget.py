@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protodask.cli.console import Answer
 from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
-from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.budget import guarantee_text, names_of
 from protodask.pipeline.telling.result import Pairs, Piece

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protodask.cli.console import Answer
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import NOTHING_SAID, Connection, check_connection
-from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, shorten, size

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from protodask.cli.console import say
 from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import Debug
-from protodask.cli.showing.console import say
 from protodask.errors import FormatError, InputError
 from protodask.pipeline.telling.result import Table
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from protodask.cli.console import plain, say, show_json
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import COMPUTING_HERE, Computing, Json, computing_engine
-from protodask.cli.showing.console import plain, say, show_json
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
 from protodask.pipeline.telling.wording import MOST_LINES, count, shorten

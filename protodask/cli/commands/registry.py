@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from protodask.cli.console import Answer
 from protodask.cli.grouping import grouped
-from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, shorten, value_text

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from protodask.cli.console import Answer, give, show_json
 from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import ANSWER_IS_NO, WrongUseError, reported, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import COMPUTING_HERE, Computing, Debug, Json, computing_engine
 from protodask.cli.run_options import TELL_NOBODY, Telling, Told, waiting_text
-from protodask.cli.showing.console import Answer, give, show_json
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import Piece, Table
 from protodask.pipeline.telling.wording import count, describe_seconds, size
 
 if TYPE_CHECKING:
-    from protodask.cli.progress.reporter import Reporter
+    from protodask.cli.progress import Reporter
     from protodask.engine import Engine
     from protodask.pipeline.file.definition import Pipeline
     from protodask.pipeline.state.dry_run import Cost, StepPlan

@@ -6,11 +6,11 @@ import inspect
 from itertools import chain
 from typing import Annotated, Any
 
+from protodask.cli.console import Answer
 from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import ANSWER_IS_NO
 from protodask.cli.grouping import Command, grouped
 from protodask.cli.options import COMPUTING_HERE, Computing, perform_step
-from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option, Step
 from protodask.pipeline.steps.ingest import AppendStep, IngestStep
 from protodask.pipeline.telling.result import FilesFailedError
