@@ -26,7 +26,7 @@ import typer
 
 from protodask.cli.console import complain
 from protodask.errors import InputError, ProtodaskError
-from protodask.pipeline.file.setting_words import as_options
+from protodask.pipeline.file.values import as_options
 from protodask.places import mask_text
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import typer
 
 from protodask.cli.console import is_terminal, plain
-from protodask.pipeline.file.setting_words import as_options
+from protodask.pipeline.file.values import as_options
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, RobustStarted, SearchStarted
 from protodask.pipeline.telling.wording import count, describe_seconds
 

@@ -15,8 +15,7 @@ from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import holds, inputs
-from protodask.pipeline.file.setting_words import as_keys
-from protodask.pipeline.file.values import suggestion
+from protodask.pipeline.file.values import as_keys, suggestion
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.file.values import key_of
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion
 from protodask.pipeline.telling.events import Listener, nobody
@@ -145,7 +144,7 @@ class PolicyStep(GivenRows, Step):
         if self.match is not None and (wrong := [name for name in OF_MODELS if name in given]):
             raise InputError(
                 "settings-conflict",
-                f"Both match and {key_of(wrong[0])} are set.",
+                f"Both match and {wrong[0]} are set.",
                 "Choose the column that says what the policy does, or a model that does it.",
             )
         if (self.estimator == "dr") != (self.expected is not None):
