@@ -25,9 +25,6 @@ from protodask.pipeline.telling.events import StepIdentity
 from protodask.pipeline.telling.result import plain
 from protodask.places import mask
 
-OVERWRITE = "overwrite"
-"""The setting of steps that refuse to replace what is there."""
-
 
 @dataclass(frozen=True)
 class Planned:
@@ -63,8 +60,8 @@ class Planned:
 
     def overwriting(self) -> Step:
         """The step told to replace what lies at its place, if that is what it does and not add to it."""
-        may_be = not self.grows and hasattr(self.step, OVERWRITE)
-        return replace(self.step, **{OVERWRITE: True}) if may_be else self.step
+        may_be = not self.grows and hasattr(self.step, "overwrite")
+        return replace(self.step, **{"overwrite": True}) if may_be else self.step
 
 
 @dataclass(frozen=True)
