@@ -19,8 +19,8 @@ from protodask.cli.commands.info import info
 from protodask.cli.commands.plan import plan
 from protodask.cli.commands.registry import app as registry
 from protodask.cli.commands.run import run
-from protodask.cli.commands.steps import ingest, step_command
-from protodask.cli.ending import end_on_signals, stop_reading
+from protodask.cli.errors import end_on_signals, stop_reading
+from protodask.cli.grouping import ingest, step_command
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Panel
 from protodask.pipeline.steps.ingest import IngestStep

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.cli.computing import Computing
+from protodask.cli.console import Answer
 from protodask.cli.errors import wrong_use
-from protodask.cli.options import COMPUTING
-from protodask.cli.showing.console import Answer
+from protodask.cli.options import COMPUTING, Computing
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import Pairs
 

@@ -1,30 +1,52 @@
-"""From exceptions to messages and exit codes.
+"""How a command ends: from exceptions to messages and exit codes, and from outside, by SIGTERM or Ctrl-C.
 
 0: done. 1: it failed. 2: the command was used wrongly. 3: a command that was asked whether something is so says no.
 130: the user stopped it. 143: it was ended from outside.
+
+SIGTERM and Ctrl-C raise an exception wherever the program happens to be, so that everything on the way out is tidied
+up. In a few places Python only reports an exception and goes on: in finalizers, and in callbacks of weak references,
+which every import runs. One of a hundred signals that came during imports was lost there, and the command went on to
+its end.
 """
 
 from __future__ import annotations
 
 import errno
+import signal
+import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from protodask.cli.showing.console import complain
+from protodask.cli.console import complain
 from protodask.errors import InputError, ProtodaskError
-from protodask.pipeline.file.setting_words import as_options
+from protodask.pipeline.file.values import as_options
 from protodask.places import mask_text
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 FAILED = 1
 WRONG_USE = 2
 ANSWER_IS_NO = 3
 INTERRUPTED = 130
+TERMINATED = 143
+"""Exit code after SIGTERM, as shells have it."""
+
+AGAIN_AFTER = 0.01
+"""Seconds from an exception that was lost to the next try."""
 
 UNEXPECTED = "unexpected"
 """The code of what went wrong for a reason that nobody foresaw."""
+
+LOOP_SECONDS = 10.0
+"""How long the thread that reads from stores may take to end, on a machine that is busy with other things."""
 
 
 class WrongUseError(InputError):
@@ -53,7 +75,9 @@ def reported(
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt as error:
-        (stopped or _say)("Stopped. What was finished before stays; nothing is left half-written.")
+        (stopped or partial(typer.echo, err=True))(
+            "Stopped. What was finished before stays; nothing is left half-written."
+        )
         raise typer.Exit(INTERRUPTED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
@@ -70,10 +94,47 @@ def reported(
         raise typer.Exit(FAILED) from error
 
 
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
-
-
 def _show_traceback(debug: bool) -> None:
     if debug:
         typer.echo(mask_text(traceback.format_exc()), err=True)
+
+
+def end_on_signals() -> None:
+    """End this process on SIGTERM as on Ctrl-C, with nothing left half-written, wherever it is.
+
+    Whoever started it may have had SIGINT ignored, as shells do for what a script starts with `&`. Then it stays so:
+    Ctrl-C at that terminal is meant for what is in the foreground. SIGTERM ends such a process, too.
+    """
+    signal.signal(signal.SIGTERM, _terminate)
+    if hasattr(signal, "setitimer"):
+        sys.unraisablehook = _try_again
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(TERMINATED)
+
+
+def _try_again(lost: UnraisableHookArgs) -> None:
+    """Raise once more, a moment later, what was meant to end the process; report what else could not be raised."""
+    error = lost.exc_type
+    if error not in (SystemExit, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        sys.__unraisablehook__(lost)
+        return
+
+    def end(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(TERMINATED) if error is SystemExit else KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_AFTER)
+
+
+def stop_reading() -> None:
+    """Let the event loop that zarr reads with come to its end, if there is one.
+
+    Zarr itself waits a fifth of a second for it and then fails to close it, with a traceback after all is done.
+    """
+    zarr = sys.modules.get("zarr.core.sync")
+    loop, thread = (getattr(zarr, name, [None])[0] for name in ("loop", "iothread"))
+    if loop is not None and thread is not None and not loop.is_closed():
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(LOOP_SECONDS)

@@ -1,4 +1,7 @@
-"""From the fields of records to the options of commands, from what is given for these to a record, and to an answer."""
+"""From the fields of records to the options of commands, from what is given for these to a record, and to an answer.
+
+The options of the commands of steps are the fields of the steps' records.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,19 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
+from itertools import chain
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from protodask.cli.errors import reported, wrong_use
-from protodask.cli.options import Debug, Json, without_contradicted
-from protodask.cli.showing.console import Answer, give
+from protodask.cli.console import Answer, give
+from protodask.cli.detach import Detach, detach_fit
+from protodask.cli.errors import ANSWER_IS_NO, reported, wrong_use
+from protodask.cli.options import COMPUTING_HERE, Computing, Debug, Json, perform_step, without_contradicted
 from protodask.pipeline.file.values import key_of, ordered_fields
 from protodask.pipeline.steps.base import Argument, Option, Step, option_of, plain_hint
+from protodask.pipeline.steps.ingest import AppendStep, IngestStep
+from protodask.pipeline.telling.result import FilesFailedError
 
 BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
@@ -50,7 +57,9 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
         as_json = given["as_json"]
         with reported(given["debug"]):
             with wrong_use():
-                given = without_contradicted(given, {name for name in given if _is_from_environment(context, name)})
+                sources = {name: context.get_parameter_source(name) for name in given}
+                of_environment = {name for name, source in sources.items() if source and source.name == "ENVIRONMENT"}
+                given = without_contradicted(given, of_environment)
                 taken = {name: _take(group, given) for name, group in groups.items()}
                 rest = {name: _read(hints[name], value) for name, value in given.items() if name not in added}
             answer = command(**taken, **rest)
@@ -61,11 +70,6 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
     with_options.__signature__ = signature  # type: ignore[attr-defined]
     with_options.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return with_options
-
-
-def _is_from_environment(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "ENVIRONMENT"
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
@@ -151,3 +155,41 @@ def _read(hint: Any, value: Any) -> Any:
         return said.read(value or ())
     hint = plain_hint(hint)
     return tuple(value or ()) if get_origin(hint) is tuple and get_args(hint)[-1] is ... else value
+
+
+def step_command(kind: type[Step]) -> Command:
+    """The command that does a step of this kind."""
+    template = _detaching if kind.detaches else _computing if kind.computes else _here
+    command = grouped(template, step=kind)
+    command.__doc__ = inspect.getdoc(kind)
+    return command
+
+
+def _detaching(step: Any, computing: Computing = COMPUTING_HERE, detach: Detach = None) -> Answer:
+    return _computing(step, computing) if detach is None else detach_fit(detach, step, computing)
+
+
+def _here(step: Any) -> Answer:
+    return _computing(step)
+
+
+@grouped
+def ingest(
+    step: IngestStep,
+    append: Annotated[bool, Option("Add the rows to the dataset at the output path.")] = False,
+    computing: Computing = COMPUTING_HERE,
+) -> Answer:
+    """Make a dataset from tables or arrays, or add their rows to one."""
+    return _computing(AppendStep(**vars(step)) if append else step, computing)
+
+
+def _computing(step: Any, computing: Computing = COMPUTING_HERE) -> Answer:
+    try:
+        result = perform_step(step, computing)
+    except FilesFailedError as error:
+        if error.result is None:
+            raise
+        return Answer(error.result.describe, error.result.told(), error=error)
+    advice = None if computing.quiet else step.advice()
+    told = chain(result.told(), () if advice is None else (advice,))
+    return Answer(result.describe, told, ANSWER_IS_NO if result.refused else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -12,14 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from protodask.cli.console import complain, plain
 from protodask.cli.errors import WrongUseError, wrong_use
-from protodask.cli.showing.console import complain, plain
 from protodask.errors import ProtodaskError
 from protodask.pipeline.steps.base import Option
-from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener, RunStarted, Said
+from protodask.pipeline.telling.events import (
+    GateRefused,
+    RunEnded,
+    RunEvent,
+    RunListener,
+    RunStarted,
+    Said,
+    StepFailed,
+    StepFresh,
+    StepIdentity,
+    StepStarted,
+)
+from protodask.pipeline.telling.wording import count
 
 if TYPE_CHECKING:
-    from protodask.cli.progress.reporter import Reporter
+    from protodask.cli.progress import Reporter
     from protodask.pipeline.state.records import State
     from protodask.pipeline.telling.log import WriteLine
     from protodask.pipeline.telling.notify import Notify
@@ -118,8 +130,6 @@ class Told:
 
     def hear(self, event: RunEvent) -> None:
         """Pass an event on. Who fails to hear it is complained of: a run is worth more than what is told of it."""
-        from protodask.cli.showing.run import describe_event
-
         match event:
             case RunStarted():
                 self._steps = event.steps
@@ -134,7 +144,7 @@ class Told:
                     self.warn(f"Something unexpected happened while others were told ({said}).")
         is_warning = isinstance(event, Said) and event.level == "warning"
         if not self._json_only and (is_warning or not self._quiet):
-            for line in describe_event(event, self._steps):
+            for line in _describe_event(event, self._steps):
                 self._show(line)
 
     def line(self, text: str) -> None:
@@ -192,3 +202,30 @@ def _check_files(pipeline: str, options: Telling) -> None:
                 "places-overlap", f"{path} of {option} is {taken[place]}.", "Give the name of another file."
             )
         taken[place] = f"that of {option}"
+
+
+def _describe_event(event: RunEvent, steps: int) -> Iterator[str]:
+    """Lines on what happens in a run of so many steps."""
+    match event:
+        case StepFresh():
+            yield f"{_step(event.step, steps)} is up to date{waiting_text(event.waiting or 0)}"
+        case StepStarted():
+            yield f"step {event.step.number} of {steps}: {event.what} ({event.why})"
+        case StepFailed() if event.result is not None:
+            yield f"{_step(event.step, steps)} failed for some files; the steps after it go on"
+        case GateRefused():
+            again = "still says no" if event.repeated else "says no"
+            yield f"{_step(event.step, steps)} {again}: {' '.join(event.reasons)}"
+        case Said(level="error"):
+            return  # people are told of errors by themselves
+        case Said():
+            yield f"{'Warning: ' if event.level == 'warning' else ''}{event.text}"
+
+
+def waiting_text(waiting: int) -> str:
+    """What is said of files that wait."""
+    return f"; {count(waiting, 'file')} changed a moment ago: left for the next run" if waiting else ""
+
+
+def _step(step: StepIdentity, steps: int) -> str:
+    return f"step {step.number} of {steps}: {step.kind if step.name.startswith(step.kind) else step.name}"

@@ -21,8 +21,7 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import make_index
 from protodask.budget.lattice import ExplorationProgress
-from protodask.cli.progress.reporter import LogReporter
-from protodask.cli.progress.tallies import BudgetTally, describe_budget_start
+from protodask.cli.progress import BudgetTally, LogReporter, describe_budget_start
 from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code
 from protodask.pipeline.inspecting.budget import describe_index, shown_sizes

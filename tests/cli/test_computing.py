@@ -7,11 +7,10 @@ import typer
 from support.errors import refused
 from typer.testing import CliRunner, Result
 
-from protodask.cli.computing import COMPUTING_HERE, Computing
 from protodask.cli.detach import arguments_of_job
 from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
-from protodask.cli.options import Connection
+from protodask.cli.options import COMPUTING_HERE, Computing, Connection
 
 Call = Callable[..., Result]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from cli._processes import run_python
 
-from protodask.cli.ending import TERMINATED
+from protodask.cli.errors import TERMINATED
 
 IN_A_CALLBACK = """
 import signal, time, weakref
-from protodask.cli.ending import end_on_signals
+from protodask.cli.errors import end_on_signals
 
 class Thing:
     pass
@@ -51,7 +51,7 @@ def test_end_on_signals__other_exceptions_are_reported_as_ever() -> None:
 
 IN_THE_BACKGROUND = """
 import signal
-from protodask.cli.ending import end_on_signals
+from protodask.cli.errors import end_on_signals
 
 end_on_signals()
 signal.raise_signal(signal.SIGINT)

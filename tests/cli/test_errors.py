@@ -13,7 +13,7 @@ from support.errors import refused
 from protodask.cli.errors import WrongUseError, reported, wrong_use
 from protodask.errors import ClusterError, InputError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.file.setting_words import as_keys
+from protodask.pipeline.file.values import as_keys
 from protodask.pipeline.state.runner import check_pipeline
 from protodask.pipeline.steps.fit import FitStep
 

@@ -8,9 +8,9 @@ from support.commands import check_failed
 from support.errors import refused
 from typer.testing import Result
 
+from protodask.cli.commands import example
+from protodask.cli.commands.example import shipped_files
 from protodask.errors import FormatError
-from protodask.pipeline.file import shipped
-from protodask.pipeline.file.shipped import shipped_files
 
 Call = Callable[..., Result]
 SOURCE = Path(__file__).parents[2] / "pipelines"
@@ -45,7 +45,7 @@ def test_example__one_that_is_none(name: str, call: Call) -> None:
 
 
 def test_example__an_installed_package_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "FOLDERS", (tmp_path / "examples", tmp_path / "pipelines"))
+    monkeypatch.setattr(example, "FOLDERS", (tmp_path / "examples", tmp_path / "pipelines"))
     with refused("damaged", kind=FormatError):
         shipped_files()
     for folder in ("pipelines", "examples"):

@@ -14,7 +14,7 @@ from support.commands import run_command
 
 from protodask._version import __version__
 from protodask.cli import errors
-from protodask.cli.ending import TERMINATED
+from protodask.cli.errors import TERMINATED
 
 COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run", "cluster")
 

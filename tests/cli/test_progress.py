@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from protodask.cli.progress.reporter import LogReporter, TerminalReporter, reporting
-from protodask.cli.progress.tallies import MOST_LOSSES, SearchTally
+from protodask.cli.progress import MOST_LOSSES, LogReporter, SearchTally, TerminalReporter, reporting
 from protodask.engine.progress import Progress
 from protodask.pipeline.telling.events import SearchStarted
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, IterationDone

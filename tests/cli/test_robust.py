@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from support.commands import check_failed
 
 from protodask.cli import app
-from protodask.cli.progress.reporter import LogReporter
-from protodask.cli.progress.tallies import RobustTally
+from protodask.cli.progress import LogReporter, RobustTally
 from protodask.data import Dataset
 from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.commands import check_failed
 from typer.testing import Result
 
-from protodask.cli.showing import run as showing_run
+from protodask.cli.commands import run as run_command
 from protodask.errors import Code, InputError
 from protodask.pipeline.telling import metrics as run_metrics
 
@@ -123,7 +123,7 @@ def test_run__what_cannot_be_shown_is_an_error_of_the_log(
     def broken(*_: object) -> None:
         raise InputError("bad-value", "It cannot be shown.", "Look elsewhere.")
 
-    monkeypatch.setattr(showing_run, "told_run", broken)
+    monkeypatch.setattr(run_command, "_told_run", broken)
     done = call("run", "p.yaml", "--log", "json")
     assert done.exit_code == 1
     ended, said = _records(done.stderr)[-2:]

@@ -15,7 +15,7 @@ import pytest
 from cli._processes import start_command, wait_until
 from support.commands import check_failed
 
-from protodask.cli.progress.reporter import LogReporter
+from protodask.cli.progress import LogReporter
 from protodask.engine.progress import Progress
 from protodask.prototypes import FitConfig, load_model
 from protodask.prototypes.objective import Objective

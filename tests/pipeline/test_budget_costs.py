@@ -8,7 +8,7 @@ import pytest
 from support.errors import refused
 
 from protodask.errors import Code, StorageError
-from protodask.pipeline.work.budget_costs import read_costs
+from protodask.pipeline.work.budget import read_costs
 
 FILE = """
 sizes: [1, 1000]

@@ -33,8 +33,7 @@ from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError
 from protodask.pipeline.each_file import ledger as scored_ledger
 from protodask.pipeline.each_file import parts as file_parts
 from protodask.pipeline.each_file import scoring as module
-from protodask.pipeline.each_file.ledger import LEDGER, part_name, read_ledger
-from protodask.pipeline.each_file.news import news_of_predict
+from protodask.pipeline.each_file.ledger import LEDGER, news_of_predict, part_name, read_ledger
 from protodask.pipeline.each_file.scoring import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.inspecting.describe import describe_place
 from protodask.pipeline.steps.base import StepNews

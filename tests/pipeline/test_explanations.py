@@ -15,7 +15,7 @@ from protodask.errors import Code, OutputExistsError
 from protodask.explain import requests as module
 from protodask.explain.contributions import explain_rows
 from protodask.explain.requests import ExplainRequest, check_request, explain_data, export_model
-from protodask.pipeline.telling.json_file import to_json
+from protodask.pipeline.telling.result import to_json
 from protodask.prototypes import FitConfig, fit, load_model
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.errors import OutputExistsError, StorageError
-from protodask.pipeline.telling.json_file import to_json, write_json
+from protodask.pipeline.telling.result import to_json, write_json
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False),

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from protodask.pipeline.each_file.news import news_of_predict
+from protodask.pipeline.each_file.ledger import news_of_predict
 from protodask.pipeline.steps.predict import PredictStep
 
 SLOW = ("asyncio", "dask", "distributed", "numpy", "pandas", "pyarrow", "sklearn", "zarr")
 
 PROGRAM = """
 import sys
-from protodask.pipeline.each_file.news import news_of_predict
+from protodask.pipeline.each_file.ledger import news_of_predict
 from protodask.pipeline.steps.predict import PredictStep
 
 print(news_of_predict(PredictStep("model", (sys.argv[1],), sys.argv[2], each_file=True)).found)

@@ -22,7 +22,7 @@ from protodask.errors import Code
 from protodask.pipeline.telling import notify
 from protodask.pipeline.telling.events import Done, RunEnded, RunStarted, Status, StepIdentity, StepOutcome
 from protodask.pipeline.telling.notify import Notify, Occasion, check_notify, notifier
-from protodask.pipeline.telling.webhook import shown_address
+from protodask.pipeline.telling.sending import shown_address
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIT, GATE = StepIdentity(2, "training", "fit"), StepIdentity(3, "better", "gate")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
-from protodask.pipeline.telling.open_metrics import Family, to_text
+from protodask.pipeline.telling.metrics import Family, to_text
 
 SECONDS = Family("a_seconds", 'Seconds of "a" \\ b,\nin two lines.', "seconds")
 ROWS = Family("b_rows", "Rows.")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from protodask.cli import app
 from protodask.errors import InputError
 from protodask.pipeline.file.definition import read_pipeline
-from protodask.pipeline.file.schema import pipeline_schema
+from protodask.pipeline.file.reference import pipeline_schema
 from protodask.pipeline.file.values import is_required, key_of
 from protodask.pipeline.steps import STEPS
 

@@ -17,8 +17,7 @@ from support.errors import refused
 from protodask.cli import app
 from protodask.pipeline import steps
 from protodask.pipeline.file.places import settings_of_places, settings_that_do_not_count
-from protodask.pipeline.file.reference import default_in_files, reference
-from protodask.pipeline.file.schema import pipeline_schema
+from protodask.pipeline.file.reference import default_in_files, pipeline_schema, reference
 from protodask.pipeline.file.values import convert, key_of, parse_record
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Place, Step, option_of, plain_hint

@@ -1,1 +1,1 @@
-"""Commands that are no steps, and those of the steps."""
+"""Commands that are no steps."""

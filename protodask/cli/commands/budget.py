@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protodask.cli.console import Answer
 from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
-from protodask.cli.showing.budget import told_choice, told_choices
-from protodask.cli.showing.console import Answer
 from protodask.pipeline.steps.base import Option, Overwrite
+from protodask.pipeline.steps.budget import guarantee_text, names_of
+from protodask.pipeline.telling.result import Pairs, Piece
+from protodask.pipeline.telling.wording import count, shorten
 
-app = typer.Typer(name="budget", no_args_is_help=True)
+if TYPE_CHECKING:
+    from protodask.budget.queries import Answer as Answered
+    from protodask.budget.queries import TableAnswered
 
+ABOUT = "Choose features by what they cost: the most accurate model within a budget, item by item."
 
-@app.callback()
-def budget() -> None:
-    """Choose features by what they cost: the most accurate model within a budget, item by item."""
+app = typer.Typer(name="budget", help=ABOUT, no_args_is_help=True)
 
 
 @app.command("query")
@@ -41,7 +45,7 @@ def query(
         if out is None:
             raise WrongUseError("setting-missing", "There is no place for the answers.", "Name a file with --out.")
         answered = answer_table(index, queries, out, overwrite)
-        return Answer(answered.describe, told_choices(answered))
+        return Answer(answered.describe, _told_choices(answered))
     if size is None or budget is None:
         raise WrongUseError(
             "setting-missing",
@@ -51,4 +55,30 @@ def query(
     if out is not None:
         raise WrongUseError("settings-conflict", "--out is given for a single item.", "Leave it out, or use --json.")
     found = answer_query(index, size, budget)
-    return Answer(found.describe, told_choice(found))
+    return Answer(found.describe, _told_choice(found))
+
+
+def _told_choice(answer: Answered) -> Iterator[Piece]:
+    """Which features to compute for an item, and which model is for them."""
+    yield Pairs(
+        [
+            ("features", names_of(answer.features)),
+            ("columns", names_of(answer.columns)),
+            ("accuracy", f"{answer.accuracy:.4f}"),
+            ("cost", f"{answer.cost:.6g}"),
+            ("gives", guarantee_text(answer.describe())),
+            ("model", _shares(answer) if answer.model is None else shorten(answer.model)),
+        ]
+    )
+
+
+def _shares(answer: Answered) -> str:
+    label, share = max(answer.shares, key=lambda one: one[1])
+    return f"none: without features, {label} is the most frequent class, of {share:.1%} of the rows"
+
+
+def _told_choices(result: TableAnswered) -> Iterator[Piece]:
+    """How many queries were answered."""
+    yield f"The answers {shorten(result.path)} have {count(result.rows, 'row')}."
+    if result.unaffordable:
+        yield f"{count(result.unaffordable, 'row')} have a budget that no set of features is within."

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protodask.cli.computing import check_connection
+from protodask.cli.console import Answer
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import NOTHING_SAID, Connection
-from protodask.cli.showing.console import Answer
+from protodask.cli.options import NOTHING_SAID, Connection, check_connection
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, shorten, size
@@ -21,12 +20,7 @@ if TYPE_CHECKING:
     from protodask.security.checkup import Report
     from protodask.security.folder import CertificatesWritten
 
-app = typer.Typer(name="cluster", no_args_is_help=True)
-
-
-@app.callback()
-def cluster() -> None:
-    """Make certificates for a Dask cluster, or check one."""
+app = typer.Typer(name="cluster", help="Make certificates for a Dask cluster, or check one.", no_args_is_help=True)
 
 
 @app.command("certs")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.console import plain, say, show_json
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import Json
-from protodask.cli.showing.console import plain, say, show_json
+from protodask.cli.options import COMPUTING_HERE, Computing, Json, computing_engine
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
 from protodask.pipeline.telling.wording import MOST_LINES, count, shorten
@@ -78,7 +77,7 @@ def _show(found: RowsExplained) -> None:
 
 
 def _show_row(console: Console, found: RowsExplained, entry: Explained) -> None:
-    from protodask.explain.explanation import prototype_lines, said_of_dominance, said_of_prediction
+    from protodask.explain.explanation import class_lines, prototype_lines, said_of_dominance, said_of_prediction
 
     explanation = entry.explanation
     known = "" if entry.actual is None else _verdict(explanation.predicted, entry.actual)
@@ -87,7 +86,9 @@ def _show_row(console: Console, found: RowsExplained, entry: Explained) -> None:
     _wrapped(console, _said_of_familiarity(found, entry))
     _wrapped(console, said_of_dominance(explanation))
     say()
-    _show_classes(console, entry)
+    classes = class_lines(explanation)
+    console.print(_table(classes[: MOST_LINES + 1]))
+    _say_rest(len(classes) - 1, "class", "classes")
     if not explanation.contributions:
         return
     say()
@@ -115,14 +116,6 @@ def _said_of_familiarity(found: RowsExplained, entry: Explained) -> str:
         f"{said}. Of {count(len(held_out.familiarity), 'held-out row')} {share:.2%} are as unfamiliar or more: the "
         f"p-value for a row of their kind is {p_value:.3g}."
     )
-
-
-def _show_classes(console: Console, entry: Explained) -> None:
-    from protodask.explain.explanation import class_lines
-
-    lines = class_lines(entry.explanation)
-    console.print(_table(lines[: MOST_LINES + 1]))
-    _say_rest(len(lines) - 1, "class", "classes")
 
 
 def _show_features(console: Console, entry: Explained) -> None:

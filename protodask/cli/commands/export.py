@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.console import Answer
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.showing.console import Answer
+from protodask.cli.options import COMPUTING_HERE, Computing, computing_engine
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Model

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.console import Answer
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.showing.console import Answer
+from protodask.cli.options import COMPUTING_HERE, Computing, computing_engine
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.steps.fit import Data, Start
 from protodask.pipeline.steps.training import Config, FitSettings

@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.console import Answer, give, show_json
 from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import ANSWER_IS_NO, WrongUseError, reported, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import Debug, Json
-from protodask.cli.run_options import TELL_NOBODY, Telling, Told
-from protodask.cli.showing.console import Answer, give, show_json
+from protodask.cli.options import COMPUTING_HERE, Computing, Debug, Json, computing_engine
+from protodask.cli.run_options import TELL_NOBODY, Telling, Told, waiting_text
 from protodask.pipeline.steps.base import Option
+from protodask.pipeline.telling.result import Piece, Table
+from protodask.pipeline.telling.wording import count, describe_seconds, size
 
 if TYPE_CHECKING:
-    from protodask.cli.progress.reporter import Reporter
+    from protodask.cli.progress import Reporter
     from protodask.engine import Engine
     from protodask.pipeline.file.definition import Pipeline
+    from protodask.pipeline.state.dry_run import Cost, StepPlan
     from protodask.pipeline.state.runner import Part
     from protodask.pipeline.steps.base import Step
     from protodask.pipeline.steps.fit import FitStep
+    from protodask.pipeline.telling.events import RunEnded
     from protodask.pipeline.telling.result import Result
     from protodask.prototypes.planning import Plan
 
 
 def _show_text(option: typer.CallbackParam, asked: bool) -> None:
     if asked:
-        if option.name == "schema":
-            from protodask.pipeline.file.schema import schema_text as text_of
-        else:
-            from protodask.pipeline.file.reference import reference as text_of
-        typer.echo(text_of(), nl=False)
+        from protodask.pipeline.file.reference import reference, schema_text
+
+        typer.echo(schema_text() if option.name == "schema" else reference(), nl=False)
         raise typer.Exit
+
+
+_prints: Callable[..., Any] = partial(typer.Option, metavar="", is_eager=True, callback=_show_text)
 
 
 @grouped
@@ -63,26 +68,8 @@ def run(
         Literal["refuse", "wait", "leave"] | None,
         Option("What to do while another run of the file is under way."),
     ] = None,
-    schema: Annotated[
-        bool,
-        typer.Option(
-            "--schema",
-            metavar="",
-            help="Print the JSON Schema of pipeline files.",
-            is_eager=True,
-            callback=_show_text,
-        ),
-    ] = False,
-    reference: Annotated[
-        bool,
-        typer.Option(
-            "--reference",
-            metavar="",
-            help="Print what all steps and their settings are.",
-            is_eager=True,
-            callback=_show_text,
-        ),
-    ] = False,
+    schema: Annotated[bool, _prints("--schema", help="Print the JSON Schema of pipeline files.")] = False,
+    reference: Annotated[bool, _prints("--reference", help="Print what all steps and their settings are.")] = False,
     telling: Telling = TELL_NOBODY,
     computing: Computing = COMPUTING_HERE,
     detach: Detach = None,
@@ -151,7 +138,6 @@ def _part(definition: Pipeline, first: str | None, last: str | None, only: str |
 
 
 def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_json: bool) -> Answer:
-    from protodask.cli.showing.run import told_run
     from protodask.pipeline.state.runner import check_pipeline, run_pipeline
 
     try:
@@ -173,7 +159,7 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
         if told.ended is not None and as_json:  # people are told what went wrong, programs what became of each step
             show_json(told.ended.describe())
         raise
-    return Answer(outcome.describe, told_run(outcome), ANSWER_IS_NO if outcome.status == "refused" else 0)
+    return Answer(outcome.describe, _told_run(outcome), ANSWER_IS_NO if outcome.status == "refused" else 0)
 
 
 def _draw(definition: Pipeline, place: str) -> Answer:
@@ -195,7 +181,6 @@ def _draw(definition: Pipeline, place: str) -> Answer:
 
 
 def _dry_run(definition: Pipeline, part: Part, computing: Computing) -> Answer:
-    from protodask.cli.showing.run import told_dry_run
     from protodask.pipeline.state.dry_run import dry_run
 
     with ExitStack() as stack:
@@ -207,4 +192,44 @@ def _dry_run(definition: Pipeline, part: Part, computing: Computing) -> Answer:
             return plan_step(step, opened()[0])
 
         plans = dry_run(definition, part, estimate)
-    return Answer(lambda: [plan.describe() for plan in plans], told_dry_run(plans))
+    return Answer(lambda: [plan.describe() for plan in plans], _told_dry_run(plans))
+
+
+def _told_run(outcome: RunEnded) -> Iterator[Piece]:
+    """What the steps left behind: places first, then what it amounts to."""
+    made = [entry.made for entry in outcome.steps if entry.made is not None]
+    yield from (place for result in made if (place := result.place()) is not None)
+    for result in made:
+        if (judgement := result.judgement()) is not None:
+            yield ""
+            yield judgement
+    match outcome.status:
+        case "fresh":
+            files, steps = sum(entry.waiting or 0 for entry in outcome.steps), [entry.status for entry in outcome.steps]
+            idle = steps.count("waits")
+            rest = f" {count(idle, 'step')} will have work when something new has come." if idle else ""
+            yield f"There is nothing to do: everything is up to date{waiting_text(files)}.{rest}"
+        case "left":
+            yield "Another run is under way; this one leaves it to that."
+        case "stopped":
+            yield f"The run ends here: {' '.join(outcome.reasons)}"
+        case "refused":
+            yield f"A gate said no: {' '.join(outcome.reasons)}"
+
+
+def _told_dry_run(plans: Sequence[StepPlan]) -> Iterator[Piece]:
+    """What a run would do."""
+    rows = [[str(plan.step.number), plan.step.name, plan.verdict, _cost(plan.cost), plan.why] for plan in plans]
+    yield Table(["", "step", "verdict", "cost", "why"], rows, whole=True)
+
+
+def _cost(cost: Cost) -> str:
+    parts = []
+    if cost.seconds is not None:
+        about = "about " if cost.source == "estimate" else ""
+        parts.append(f"{about}{describe_seconds(cost.seconds)}{' last time' if cost.source == 'last time' else ''}")
+    if cost.memory_bytes is not None:
+        parts.append(f"{size(cost.memory_bytes)} of memory")
+    if cost.read_bytes:
+        parts.append(f"reads {size(cost.read_bytes)}")
+    return ", ".join(parts) or "-"

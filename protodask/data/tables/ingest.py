@@ -110,17 +110,31 @@ def ingest(
             block_rows=block_rows,
             engine=engine,
         ).dataset
+    return ingest_wanted(sources, out, wanted, append, overwrite, engine, block_rows, feature_names)
+
+
+def ingest_wanted(
+    sources: Any,
+    out: str | os.PathLike[str],
+    wanted: Wanted,
+    append: bool,
+    overwrite: bool,
+    engine: EngineLike,
+    block_rows: int | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> Dataset:
+    """`ingest` of all that there is, new or not, with what is said of the columns in one."""
     where = locate(out)
-    check_dtype(dtype)
+    check_dtype(wanted.dtype)
     if append:
-        if categorical or ordinal:
+        if wanted.categorical or wanted.orders:
             raise InputError(
                 "settings-conflict",
                 "An append encodes its rows like the dataset.",
                 "Leave out categorical and ordinal.",
             )
-        check_unseen(unseen)
-        return _ingest_more(sources, Dataset.open(where), roles, drop, unseen, engine)
+        check_unseen(wanted.unseen)
+        return _ingest_more(sources, Dataset.open(where), wanted, engine)
     return _ingest_anew(sources, where, wanted, feature_names, overwrite, block_rows, engine)
 
 
@@ -205,12 +219,10 @@ def _as_array(values: Any) -> Any:
     return values.to_dask_array(lengths=True) if hasattr(values, "to_dask_array") else values.to_numpy()
 
 
-def _ingest_more(
-    sources: Any, dataset: Dataset, given: Roles, drop: Sequence[str], unseen: Unseen, engine: EngineLike
-) -> Dataset:
-    known = dataset.metadata
-    check_roles(given, known)
-    dropped = (*known.dropped, *(name for name in drop if name not in known.dropped))
+def _ingest_more(sources: Any, dataset: Dataset, wanted: Wanted, engine: EngineLike) -> Dataset:
+    known, unseen = dataset.metadata, wanted.unseen
+    check_roles(wanted.roles, known)
+    dropped = (*known.dropped, *(name for name in wanted.drop if name not in known.dropped))
     like = encoder_like(known, unseen)
     with open_engine(engine) as opened, stored_streams(sources, opened) as given_tables:
         source = table_source(

@@ -1,10 +1,11 @@
-"""The ledger of a folder with a part for each scored file: which file is in which part, said once and for all.
+"""The ledger of a folder with a part for each scored file: which file is in which part, said once and for all; and what
+a step that scores each file once would find to do by it.
 
 A folder `OUT` holds `_protodask.json`, which says what it is, `_ledger.jsonl`, and parts `NAME-DIGEST.parquet`. A part
 is written aside, as `.PART.partial-RUN`; made durable; noted in the ledger, a line for each, made durable; and renamed.
 So whenever a run dies, what it noted can be completed by renaming, and what it did not note was not scored. A part that
 is noted and neither there nor aside was taken away, and is not made again. Readers of Parquet ignore names that begin
-with a dot or an underscore. Light to import.
+with a dot or an underscore. Light to import, and cheap to ask.
 """
 
 from __future__ import annotations
@@ -12,14 +13,28 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, BinaryIO, get_type_hints
+from typing import Any, BinaryIO, Literal, get_type_hints
 
 from protodask.data.places.bounded import open_inside, open_to_append
 from protodask.data.places.local_files import delete, flush, flush_handle
+from protodask.data.places.locations import is_url, locate
 from protodask.data.places.storage import Kind
-from protodask.errors import FormatError
+from protodask.data.tables.source_files import (
+    DigestCache,
+    SourceFile,
+    Unusable,
+    cache_beside,
+    files_of,
+    is_out_of_reach,
+)
+from protodask.errors import FormatError, StorageError
+from protodask.pipeline.steps.base import StepNews
+from protodask.pipeline.steps.predict import PredictStep
+from protodask.pipeline.telling.wording import count
 
 SCORED_FILES = Kind("folder of scored files", "protodask-scored-files")
 
@@ -35,6 +50,11 @@ MAX_LINE_BYTES = 2**16
 """No line of a ledger is longer; a name has at most 4096 bytes."""
 
 RESTORE = "Restore it from a copy, or score into another folder."
+
+Fate = Literal["waiting", "new", "twice", "repeated"]
+"""Of a file: it changed a moment ago; its content is in no part yet; nor is it, but another file has it, too; it is in
+one, by the name of another file.
+"""
 
 
 @dataclass(frozen=True)
@@ -266,3 +286,69 @@ def describe_ledger(ledger: Ledger) -> dict[str, Any]:
         "newest": None if newest is None else {"file": newest.file, "time": newest.time, "part": newest.part},
         "models": sorted(by_model.values(), key=lambda found: str(found["newest"])),
     }
+
+
+def news_of_predict(step: PredictStep) -> StepNews:
+    """What there is to be scored; nothing if the step is not one for each file.
+
+    A file that could not be scored is new until it is mended or taken away.
+    """
+    if not step.each_file or is_url(locate(step.out)):
+        return StepNews()
+    folder = os.path.realpath(locate(step.out))
+    ledger = read_ledger(folder)
+    unfinished = len(leftovers(folder, ledger)[0]) if os.path.isdir(folder) else 0
+    cache = DigestCache(cache_beside(folder))
+    unusable: list[Unusable] = []
+    fates = Counter(
+        "new" if isinstance(fate, StorageError) else fate
+        for _, _, fate in look_through(files_of(step.data, step.settle, unusable), ledger, cache)
+    )
+    cache.save()
+    found = (
+        (fates["new"] + len(unusable), "new file", "new files"),  # the latter not scored, and told of by every run
+        (fates["twice"] + fates["repeated"], "repeated file", "repeated files"),
+        (unfinished, "part of an interrupted run", "parts of an interrupted run"),
+    )
+    said = [count(number, one, many) for number, one, many in found if number]
+    return StepNews(", ".join(said) or None, fates["waiting"])
+
+
+def look_through(
+    files: Iterable[SourceFile], ledger: Ledger, cache: DigestCache
+) -> Iterator[tuple[SourceFile, str, Fate | StorageError]]:
+    """The files that there is something to do about, with the digest of their content, or why there is none."""
+    found: set[str] = set()
+    for file in files:
+        if not file.settled and _is_as_noted(file, ledger, cache):
+            continue
+        try:
+            digest = cache.digest_of(file, ledger.scored) if file.settled else None
+        except StorageError as error:
+            if is_out_of_reach(file, error):
+                raise
+            yield file, "", error
+            continue
+        if digest is None:
+            yield file, "", "waiting"
+            continue
+        repeats = ledger.repeats(file.name, digest)
+        if repeats is None:
+            fate: Fate = "twice" if digest in found else "new"
+            found.add(digest)
+            yield file, digest, fate
+        elif repeats:
+            yield file, digest, "repeated"
+
+
+def _is_as_noted(file: SourceFile, ledger: Ledger, cache: DigestCache) -> bool:
+    """Whether a file that changed a moment ago has the content that was noted of it, as one that was touched.
+
+    It is read only if its size is the same, and then not once more when it has settled.
+    """
+    noted = ledger.scored.get(ledger.latest.get(file.name, ""))
+    if noted is None or noted.size != file.size:
+        return False
+    with suppress(StorageError):
+        return cache.digest_of(file, ledger.scored) == noted.digest
+    return False

@@ -56,14 +56,8 @@ class Failed:
     remedy: str
 
 
-@dataclass(frozen=True)
-class Large:
-    """A file that has more in it than its size says, to be scored block by block."""
-
-    new: NewFile
-
-
-Outcome = Scored | Changed | Failed | Large
+Outcome = Scored | Changed | Failed | NewFile
+"""What became of a file; itself where it has more in it than its size says, to be scored block by block."""
 
 
 class PartError(StorageError):
@@ -118,7 +112,7 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
         entry = scoring.entry(new, table.num_rows, table[PREDICTED].null_count)
         _write(_fitted(table, scoring.schema), scoring.aside(entry))
     except NotSmallError:
-        return [Large(new)]
+        return [new]
     except Exception as error:
         return [failure(new, error)]
     return [entry if is_unchanged(new.file) else Changed(new.file.name)]

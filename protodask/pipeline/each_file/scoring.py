@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
+from operator import add
 from typing import Any
 
 from protodask.data.arrays.array_store import store_key
@@ -23,13 +24,20 @@ from protodask.data.tables.small_files import is_small
 from protodask.data.tables.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
-from protodask.pipeline.each_file.ledger import SCORED_FILES, Ledger, Repeated, Scored, leftovers, publish, recover
-from protodask.pipeline.each_file.news import look_through
+from protodask.pipeline.each_file.ledger import (
+    SCORED_FILES,
+    Ledger,
+    Repeated,
+    Scored,
+    leftovers,
+    look_through,
+    publish,
+    recover,
+)
 from protodask.pipeline.each_file.parts import (
     SOURCE,
     Changed,
     Failed,
-    Large,
     NewFile,
     Outcome,
     Scoring,
@@ -322,7 +330,7 @@ class _Run:
             if is_small(batch[0].file.path, batch[0].file.size):
                 outcomes = self._score_small(batch, scoring, shared)
                 self._take(outcomes)
-                large = [outcome.new for outcome in outcomes if isinstance(outcome, Large)]
+                large = [outcome for outcome in outcomes if isinstance(outcome, NewFile)]
             else:
                 large = list(batch)
             for one in large:
@@ -374,11 +382,7 @@ class _Run:
             self.repeated.append(entry.file)
 
 
-def _merge(left: list[Outcome], right: list[Outcome]) -> list[Outcome]:
-    return left + right
-
-
-_SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, _merge, identity, writes=True)
+_SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, add, identity, writes=True)
 
 
 def _unusable(name: str, error: ProtodaskError) -> Failed:

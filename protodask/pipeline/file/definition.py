@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from protodask.errors import Code, InputError, ProtodaskError
 from protodask.pipeline.file.places import inputs, outputs, settings_of_places, takes_in
@@ -112,7 +112,7 @@ def read_pipeline(
         tuple(entry.name for entry in named),
         tuple(entry.line for entry in named),
         _state(document, variables),
-        _overlap(document),
+        convert(document.content.get("overlap", "refuse"), Overlap, f"{_at(document, 'overlap')}: overlap"),
         _notify(document, variables),
         tuple(note for entry in named for note in entry.notes),
     )
@@ -178,14 +178,6 @@ def _state(document: Document, variables: Mapping[str, Variable]) -> str:
         code: Code = "not-local" if isinstance(state, str) else "bad-setting"
         raise InputError(code, f"{where} is {shown(state)}.", "Name a local folder.")
     return state
-
-
-def _overlap(document: Document) -> Overlap:
-    overlap = document.content.get("overlap", "refuse")
-    if overlap not in get_args(Overlap):
-        seen = f"{_at(document, 'overlap')}: overlap is {shown(overlap)}."
-        raise InputError("unknown-name", seen, "Choose refuse, wait or leave.")
-    return overlap  # type: ignore[no-any-return]
 
 
 def _notify(document: Document, variables: Mapping[str, Variable]) -> Notify | None:

@@ -1,4 +1,7 @@
-"""From the plain values of a YAML file to the fields of a record, by the fields' types."""
+"""Settings as those write them who write a command or a file, and how messages name them.
+
+The plain values of a YAML file become the fields of a record by the fields' types.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
 from protodask.errors import Code, InputError
+from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps.base import option_of
+from protodask.pipeline.steps.training import CONFIG_NAMES
 
 Record = TypeVar("Record")
 
@@ -68,9 +74,8 @@ _hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
 
 
 def _find_least(kind: type[Any]) -> dict[str, float]:
-    hints = typing.get_type_hints(kind, include_extras=True).items()
-    said = {name: [getattr(part, "least", None) for part in typing.get_args(hint)[1:]] for name, hint in hints}
-    return {name: least for name, found in said.items() for least in found if least is not None}
+    said = {name: option_of(hint) for name, hint in typing.get_type_hints(kind, include_extras=True).items()}
+    return {name: option.least for name, option in said.items() if option is not None and option.least is not None}
 
 
 _least: Callable[[Any], dict[str, float]] = cache(_find_least)
@@ -122,10 +127,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise _wrong(value, where, "Give names, each with its values.")
         key_hint, value_hint = arguments
-        found = {
-            convert(key, key_hint, where): convert(item, value_hint, f"{where}: {shown_key(key)}")
-            for key, item in value.items()
-        }
+        found = {}
+        for key, item in value.items():
+            name = convert(key, key_hint, where)
+            said = key if isinstance(key, str) and len(key) <= LONGEST_SHOWN else shown(key)
+            found[name] = convert(item, value_hint, f"{where}: {said}")
         if len(found) < len(value):
             remedy = "Give each name once: written as text or as a number it is the same."
             raise _wrong(value, where, remedy, "named-twice")
@@ -133,11 +139,6 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return parse_record(hint, value, where)
     return _convert_plain(value, hint, where)
-
-
-def shown_key(key: Any) -> str:
-    """A key as it stands in a message."""
-    return key if isinstance(key, str) and len(key) <= LONGEST_SHOWN else shown(key)
 
 
 def _convert_plain(value: Any, hint: Any, where: str) -> Any:
@@ -211,3 +212,46 @@ LONGEST_SHOWN = 200
 def _either(choices: tuple[Any, ...]) -> str:
     *first, last = map(str, choices)
     return f"{', '.join(first)} or {last}"
+
+
+_KNOWN = {field.name: field.name for kind in STEPS.values() for field in dataclasses.fields(kind)} | {
+    "n_folds": "folds",
+    "n_trials": "trials",
+    **{long: name for name, long in CONFIG_NAMES.items() if long != "n_draws"},
+}
+"""Fields by how they are called inside, and by their own names. The draws of a fit and of a search are called alike."""
+
+_SETTING = re.compile(
+    r"(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<name>[a-z]+(?:_[a-z]+)*)"
+    r"(?:=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*))?(?![\w=(])"
+)
+
+_OPTION = re.compile(r"(?<![\w/-])(?P<tick>`?)--(?P<key>[a-z]+(?:-[a-z]+)*)(?P=tick)(?![\w/=-])")
+_KEYS = {key_of(name) for name in _KNOWN.values()}
+
+
+def as_options(text: str) -> str:
+    """A message with settings as on the command line: `--unseen zero` for "unseen='zero'", `--max-fraction`."""
+    return _with_settings(text, "--", " ")
+
+
+def as_keys(text: str) -> str:
+    """A message with settings as in a pipeline file: `unseen: zero` for "unseen='zero'", `max-fraction`, `new` for
+    "--new"; options of a run stay what they are.
+    """
+    text = _OPTION.sub(lambda found: f"`{found['key']}`" if found["key"] in _KEYS else found[0], text)
+    return _with_settings(text, "", ": ")
+
+
+def _with_settings(text: str, before: str, between: str) -> str:
+    def said(found: re.Match[str]) -> str:
+        name, value = _KNOWN.get(found["name"]), found["value"]
+        begins = found.start() == 0 and text.startswith(" is ", found.end())  # other words may be meant as such
+        if name is None or (value is None and "_" not in found["name"] and not begins):
+            return found[0]
+        shown = (
+            "" if value is None or (value == "True" and before) else between + value.strip("'").replace("True", "true")
+        )
+        return f"{before}{key_of(name)}{shown}"
+
+    return _SETTING.sub(said, text)

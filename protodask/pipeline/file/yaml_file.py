@@ -152,7 +152,7 @@ def _check(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
     """
     number = id(node)
     if number in above:
-        raise yaml.constructor.ConstructorError(problem="it contains itself", problem_mark=node.start_mark)
+        raise _fault(node, "it contains itself")
     if number in sizes:
         return sizes[number]
     match node:
@@ -161,30 +161,27 @@ def _check(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
             seen: set[tuple[str, str]] = set()
             for key in (pair[0] for pair in node.value if isinstance(pair[0], yaml.ScalarNode)):
                 if (key.tag, key.value) in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key.value!r} stands here a second time", problem_mark=key.start_mark
-                    )
+                    raise _fault(key, f"the key {key.value!r} stands here a second time")
                 seen.add((key.tag, key.value))
         case yaml.SequenceNode():
             parts = node.value
         case _:
             parts = []
             if NO_TEXT.search(node.value):
-                raise yaml.constructor.ConstructorError(
-                    problem="a text has a character that no path and no name can have", problem_mark=node.start_mark
-                )
+                raise _fault(node, "a text has a character that no path and no name can have")
             if node.tag.endswith(("int", "float", "number")) and len(node.value) > LONGEST_NUMBER:
-                raise yaml.constructor.ConstructorError(problem="a number is too long", problem_mark=node.start_mark)
+                raise _fault(node, "a number is too long")
     above.add(number)
     size = 1 + (0 if parts else len(node.value)) + sum(_check(part, sizes, above) for part in parts)
     above.remove(number)
     if size > MAX_YAML_SIZE:
-        raise yaml.constructor.ConstructorError(
-            problem=f"with its aliases it stands for more than {MAX_YAML_SIZE} characters and values",
-            problem_mark=node.start_mark,
-        )
+        raise _fault(node, f"with its aliases it stands for more than {MAX_YAML_SIZE} characters and values")
     sizes[number] = size
     return size
+
+
+def _fault(node: yaml.Node, problem: str) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
 
 
 def _reason(error: Exception) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from protodask.budget import BudgetIndex, Choice
+from protodask.budget import BudgetIndex
 from protodask.budget.column_folder import load_column_budget
 from protodask.budget.column_index import EXPANSIONS
 from protodask.budget.costs import CostCurves
-from protodask.budget.expansions import Expansion
 from protodask.budget.folder import MODELS
 from protodask.budget.noise import CONFIDENCE
 from protodask.budget.recorded import read_record
@@ -86,15 +84,16 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
         "candidates": len(index.sets),
         "entries": index.n_entries,
         "answers": [
-            {"size": size, "choices": [describe_choice(index, choice) for choice in index.skyline(size)]}
+            {
+                "size": size,
+                "choices": [
+                    {"cost": choice.cost, "accuracy": choice.accuracy, "features": list(index.named(choice.features))}
+                    for choice in index.skyline(size)
+                ],
+            }
             for size in shown_sizes(curves)
         ],
     }
-
-
-def describe_choice(index: BudgetIndex, choice: Choice) -> dict[str, Any]:
-    """A choice by the names of its features."""
-    return {"cost": choice.cost, "accuracy": choice.accuracy, "features": list(index.named(choice.features))}
 
 
 def shown_sizes(curves: CostCurves) -> list[float]:
@@ -108,8 +107,3 @@ def shown_sizes(curves: CostCurves) -> list[float]:
     # In ratio where the range is wide, as costs that are powers of the size are.
     middle = (low * high) ** 0.5 if low > 0 else (low + high) / 2
     return [low, middle, high]
-
-
-def failures_by_reason(failures: Sequence[Expansion]) -> dict[str, int]:
-    """How many sets failed for each reason, the commonest first."""
-    return dict(Counter(one.failure or "" for one in failures).most_common())

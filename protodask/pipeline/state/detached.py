@@ -192,12 +192,11 @@ def _create_kubernetes(work: Work, variables: Mapping[str, str]) -> Job:
         )
     manifest = job_manifest(read_mapping(template, yaml.SafeLoader), template, work, variables.get(IMAGE))
     kubectl = _program("kubectl", "Install it, or choose another platform.")
-    if variables.get(NAMESPACE):
-        base = [kubectl, "--namespace", variables[NAMESPACE]]
-        shown = ["kubectl", "--namespace", variables[NAMESPACE]]
-    else:
-        base, shown = [kubectl], ["kubectl"]
-    name = _ask([*base, "create", "--filename", "-", "--output", "name"], yaml.safe_dump(manifest), "Kubernetes")
+    options = ["--namespace", variables[NAMESPACE]] if variables.get(NAMESPACE) else []
+    shown = ["kubectl", *options]
+    name = _ask(
+        [kubectl, *options, "create", "--filename", "-", "--output", "name"], yaml.safe_dump(manifest), "Kubernetes"
+    )
     logs = shlex.join([*shown, "logs", "--follow", name])
     ask = logs if work.run_dir is None else shlex.join([*shown, "exec", name, "--", "protodask", "info", work.run_dir])
     return Job("kubernetes", name, logs, ask, shlex.join([*shown, "delete", name]))

@@ -33,7 +33,7 @@ from protodask.data.places.whole_files import replace_file
 from protodask.errors import StorageError
 from protodask.pipeline.telling.events import Done, Known, RunEnded, Status, StepIdentity, StepOutcome
 from protodask.pipeline.telling.log import shortened
-from protodask.pipeline.telling.result import plain
+from protodask.pipeline.telling.result import plain, to_json
 
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
@@ -204,8 +204,6 @@ class State:
         return found
 
     def _write(self, name: str, values: Mapping[str, Any], within: str = STEPS_FOLDER) -> None:
-        from protodask.pipeline.telling.json_file import to_json
-
         replace_file(self._path(name, within), to_json({"format": RECORD_VERSION, **plain(values)}) + "\n")
 
     @contextmanager

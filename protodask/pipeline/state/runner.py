@@ -15,8 +15,7 @@ from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import holds, inputs
-from protodask.pipeline.file.setting_words import as_keys
-from protodask.pipeline.file.values import suggestion
+from protodask.pipeline.file.values import as_keys, suggestion
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of
@@ -67,7 +66,7 @@ def step_number(pipeline: Pipeline, text: str) -> int:
         return names.index(text) + 1
     if text.isdecimal() and 1 <= int(text) <= len(plans):
         return int(text)
-    same = [plan.number for plan in plans if plan.kind == text]
+    same = [plan.number for plan in plans if plan.step.command == text]
     if len(same) == 1:
         return same[0]
     said = f"The pipeline {pipeline.path} has {len(same) or 'no'} {'steps' if same else 'step'} {text!r}."
@@ -184,7 +183,7 @@ class _Run:
             self._wait(plan)
             return None
         found = look(plan, self.state)
-        if not found.fresh or self.part.forced:
+        if found.why is not None or self.part.forced:
             return self._do(plan, step, found)
         result, seconds = (None, None) if found.record is None else (found.record.result, found.record.seconds)
         self.listen(StepFresh(step, found.waiting))

@@ -25,9 +25,6 @@ from protodask.pipeline.telling.events import StepIdentity
 from protodask.pipeline.telling.result import plain
 from protodask.places import mask
 
-OVERWRITE = "overwrite"
-"""The setting of steps that refuse to replace what is there."""
-
 
 @dataclass(frozen=True)
 class Planned:
@@ -47,13 +44,9 @@ class Planned:
     """Names of the records of those steps that add to it."""
 
     @property
-    def kind(self) -> str:
-        return self.step.command
-
-    @property
     def identity(self) -> StepIdentity:
         """Which step it is, for those who hear of it."""
-        return StepIdentity(self.number, self.name, self.kind)
+        return StepIdentity(self.number, self.name, self.step.command)
 
     @property
     def grows(self) -> bool:
@@ -67,8 +60,8 @@ class Planned:
 
     def overwriting(self) -> Step:
         """The step told to replace what lies at its place, if that is what it does and not add to it."""
-        may_be = not self.grows and hasattr(self.step, OVERWRITE)
-        return replace(self.step, **{OVERWRITE: True}) if may_be else self.step
+        may_be = not self.grows and hasattr(self.step, "overwrite")
+        return replace(self.step, **{"overwrite": True}) if may_be else self.step
 
 
 @dataclass(frozen=True)
@@ -84,10 +77,6 @@ class Look:
     begun: Begun | None
     waiting: int | None = None
     """Of a step that takes what is new: files that changed a moment ago."""
-
-    @property
-    def fresh(self) -> bool:
-        return self.why is None
 
 
 def settings_of(step: Step) -> dict[str, Any]:
@@ -142,14 +131,14 @@ def look(plan: Planned, state: State) -> Look:
     settings = settings_of(plan.step)
     if plan.step.takes_new():  # which it has, its output says, and no record of ours
         news = plan.step.news()
-        return Look(news.found, _key(plan.kind, settings, {}), {}, record, begun, news.waiting)
+        return Look(news.found, _key(plan.step, settings, {}), {}, record, begun, news.waiting)
     found = {place: identity(place) for place in plan.reads}
-    key = _key(plan.kind, settings, found)
+    key = _key(plan.step, settings, found)
     return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)
 
 
-def _key(kind: str, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
-    text = json.dumps([kind, settings, __version__, found], sort_keys=True)
+def _key(step: Step, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
+    text = json.dumps([step.command, settings, __version__, found], sort_keys=True)
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 

@@ -27,9 +27,7 @@ def _steps() -> dict[str, type[Step]]:
     return steps
 
 
-def _rank(step: type[Step]) -> tuple[int, str]:
-    return ORDER.index(step.command) if step.command in ORDER else len(ORDER), step.command
-
-
-STEPS: dict[str, type[Step]] = {step.command: step for step in sorted(_steps().values(), key=_rank)}
+STEPS: dict[str, type[Step]] = dict(
+    sorted(_steps().items(), key=lambda item: ((*ORDER, item[0]).index(item[0]), item[0]))
+)
 """Steps by their names in pipeline files."""

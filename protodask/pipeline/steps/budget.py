@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,8 +50,6 @@ class BudgetBuilt(Result):
         )
 
     def told(self) -> Iterator[Piece]:
-        from protodask.pipeline.inspecting.budget import failures_by_reason
-
         described = self.describe()
         yield from told_answers(described["answers"])
         yield ""
@@ -60,8 +59,8 @@ class BudgetBuilt(Result):
             yield ""
         yield self.summary()
         yield f"It has {guarantee_text(described)}."
-        reasons = failures_by_reason(self.budget.index.failures)
-        for reason, times in list(reasons.items())[:MOST_REASONS]:
+        reasons = Counter(one.failure or "" for one in self.budget.index.failures)
+        for reason, times in reasons.most_common(MOST_REASONS):
             yield f"Failed, {count(times, 'set')}: {reason}"
         if self.plot is not None:
             yield f"The plot is {shorten(self.plot)}."

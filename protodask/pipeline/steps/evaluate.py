@@ -94,7 +94,6 @@ class EvaluateStep(KnownRows, Step):
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelEvaluated:
         from protodask.data.places.whole_files import check_file_free
         from protodask.evaluation.model_scores import evaluate_model
-        from protodask.pipeline.telling.json_file import written
         from protodask.prototypes.model import load_model
 
         model = load_model(self.model)
@@ -105,7 +104,7 @@ class EvaluateStep(KnownRows, Step):
         scores = evaluate_model(
             model, source, codes, engine, n_batches=self.batches, roc_auc=self.roc_auc, calibrated=self.calibrated
         )
-        return written(ModelEvaluated(self.model, self.data, scores, path=self.out), self.out, self.overwrite)
+        return ModelEvaluated(self.model, self.data, scores, path=self.out).written(self.out, self.overwrite)
 
     def subject(self) -> str:
         return f"{mask(self.model)} on {mask(self.data)}"

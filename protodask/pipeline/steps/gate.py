@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,26 +23,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Challenge:
-    """A model beside the champion it would replace."""
-
-    model: str
-    champion: str
-    data: str
-    metric: str
-    margin: float
-    confidence: float
-    comparison: Comparison | None
-    """None where there is no champion yet."""
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        described: dict[str, Any] = plain(replace(self, comparison=None))
-        del described["comparison"]
-        return described | ({} if self.comparison is None else self.comparison.describe())
-
-
-@dataclass(frozen=True)
 class GateAnswered(Result):
     """A gate said yes or no."""
 
@@ -52,13 +32,12 @@ class GateAnswered(Result):
     accepted: bool
     """Whether this is a no that the step was told to accept."""
     figures: tuple[GateFigure, ...]
-    challenge: Challenge | None
+    comparison: dict[str, Any] | None
+    """Of a model with the champion that it would replace, as plain values."""
     results: str | None
     """The file of results that the figures are of."""
     path: str | None
     """Where the answer lies, too."""
-    stops: bool = False
-    """Whether a no ends the run without a failure."""
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -107,7 +86,7 @@ class GateAnswered(Result):
                 }
                 for figure in self.figures
             ],
-            "comparison": None if self.challenge is None else self.challenge.describe(),
+            "comparison": self.comparison,
         }
 
 
@@ -242,7 +221,6 @@ class GateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> GateAnswered:
         from protodask.data.places.whole_files import check_file_free
-        from protodask.pipeline.telling.json_file import written
         from protodask.pipeline.work.limits import judge_figures, read_results
 
         if self.out is not None:
@@ -252,26 +230,24 @@ class GateStep(KnownRows, Step):
             figures = judge_figures(read_results(self.results), self.limits)
         against = [figure.reason for figure in figures if figure.reason is not None]
         speaking = [_kept(figures)] if figures and not against else []
-        challenge = None
+        described: dict[str, Any] | None = None
         if self.model is not None and self.champion is not None and self.data is not None:
-            comparison = self._compare(self.model, self.champion, self.data, engine)
-            challenge = Challenge(
-                self.model, self.champion, self.data, self.metric, self.margin, self.confidence, comparison
-            )
-            better, reason = _judge(challenge)
-            (speaking if better else against).append(reason)
+            found = self._compare(self.model, self.champion, self.data, engine)
+            better = found is None or found.low > self.margin
+            (speaking if better else against).append(self._reason(found, better))
+            asked = ("model", "champion", "data", "metric", "margin", "confidence")
+            described = {name: plain(getattr(self, name)) for name in asked}
+            described |= {} if found is None else found.describe()
         passed = not against
-        answered = GateAnswered(
+        return GateAnswered(
             passed=passed,
             reasons=tuple(against or speaking),
             accepted=self.accept and not passed,
             figures=figures,
-            challenge=challenge,
+            comparison=described,
             results=self.results,
             path=self.out,
-            stops=self.if_no == "stop",
-        )
-        return written(answered, self.out, self.overwrite)
+        ).written(self.out, self.overwrite)
 
     def _compare(self, model: str, champion: str, data: str, engine: Engine) -> Comparison | None:
         """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""
@@ -315,6 +291,16 @@ class GateStep(KnownRows, Step):
             seed=self.seed,
         )
 
+    def _reason(self, found: Comparison | None, better: bool) -> str:
+        if found is None:
+            return f"There is no champion at {plain(self.champion)} yet."
+        relation = "above" if better else "not above"
+        return (
+            f"The mean {self.metric} of {plain(self.model)} is {found.challenger:.6g}, that of the champion "
+            f"{found.champion:.6g}; the gain of {found.gain:.6g} is at least {found.low:.6g} with a confidence of "
+            f"{self.confidence:.6g}, which is {relation} the margin of {self.margin:g}."
+        )
+
     def subject(self) -> str:
         return f"of {' and '.join(mask(place) for place in (self.results, self.model) if place is not None)}"
 
@@ -323,16 +309,3 @@ def _kept(figures: Sequence[GateFigure]) -> str:
     if len(figures) == 1:
         return f"The figure {figures[0].name!r} is {figures[0].value:.6g}, within its limits."
     return f"All {len(figures)} figures are within their limits."
-
-
-def _judge(challenge: Challenge) -> tuple[bool, str]:
-    found = challenge.comparison
-    if found is None:
-        return True, f"There is no champion at {mask(challenge.champion)} yet."
-    better = found.low > challenge.margin
-    relation = "above" if better else "not above"
-    return better, (
-        f"The mean {challenge.metric} of {mask(challenge.model)} is {found.challenger:.6g}, that of the champion "
-        f"{found.champion:.6g}; the gain of {found.gain:.6g} is at least {found.low:.6g} with a confidence of "
-        f"{challenge.confidence:.6g}, which is {relation} the margin of {challenge.margin:g}."
-    )

@@ -146,35 +146,11 @@ class IngestStep(Step):
         check_new(self.new, self.unless_in, self.settle, self.appends, self.overwrite, self.out)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetWritten:
-        from protodask.data.tables.ingest import ingest
-
-        if self.takes_new():
-            return self._take_new(engine)
-        dataset = ingest(
-            list(self.sources),
-            self.out,
-            target=self.target,
-            categorical=self.categorical,
-            ordinal=self.ordinal,
-            weight=self.weight,
-            inclusion=self.inclusion,
-            group=self.group,
-            drop=self.drop,
-            missing=self.missing,
-            text_is_categorical=self.text_is_categorical,
-            unseen=self.unseen,
-            append=self.appends,
-            overwrite=self.overwrite,
-            dtype=self.dtype,
-            engine=engine,
-        )
-        return DatasetWritten(dataset)
-
-    def _take_new(self, engine: Engine) -> DatasetWritten:
-        """Take what the dataset, or the other one, does not have; `overwrite` is for `unless_in` alone."""
         from protodask.data.news.ingest_news import ingest_news
+        from protodask.data.tables.ingest import ingest_wanted
         from protodask.data.tables.ingest_schema import Roles, Wanted, orders_of
 
+        sources = list(self.sources)
         wanted = Wanted(
             Roles(self.target, self.weight, self.inclusion, self.group),
             self.categorical,
@@ -185,14 +161,16 @@ class IngestStep(Step):
             self.text_is_categorical,
             self.unseen,
         )
+        if not self.takes_new():
+            return DatasetWritten(ingest_wanted(sources, self.out, wanted, self.appends, self.overwrite, engine))
         found = ingest_news(
-            list(self.sources),
+            sources,
             self.out,
             wanted,
             new=self.new,
             unless_in=self.unless_in,
             settle=self.settle,
-            overwrite=self.overwrite and not self.new,
+            overwrite=self.overwrite and not self.new,  # it is for `unless_in` alone
             engine=engine,
         )
         return DatasetWritten(found.dataset, found.taken, found.left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
+    from protodask.data import Label
     from protodask.engine import Engine
     from protodask.evaluation.stream_changes import StreamChanges
     from protodask.evaluation.stream_profile import StreamProfile
@@ -155,42 +156,23 @@ class RowsMonitored(Result):
     def _labels(self) -> dict[str, Any]:
         found = None if self.changes is None else self.changes.labels
         outcomes, profile = self.profile.outcomes, self.profile
-        unknown = None
+        unknown, shares = None, []
         if outcomes is not None:
             unknown = float(outcomes.labels[len(profile.classes) :].sum()) / profile.weight
+            part = [weight / profile.weight for weight in outcomes.labels.tolist()]
+            shares = _by_label((*profile.classes, *profile.unknown), share=part)
         if found is not None:
-            shares = [
-                {"label": label, "before": before, "share": after}
-                for label, before, after in zip(found.labels, found.before, found.after, strict=True)
-            ]
-        elif outcomes is not None:
-            labels = (*profile.classes, *profile.unknown)
-            shares = [
-                {"label": label, "share": weight / profile.weight}
-                for label, weight in zip(labels, outcomes.labels.tolist(), strict=True)
-            ]
-        else:
-            shares = []
-        return {
-            **_of(found, "shift", "index", "p_value"),
-            "unknown": unknown,
-            "classes": shares,
-        }
+            shares = _by_label(found.labels, before=found.before, share=found.after)
+        return {**_of(found, "shift", "index", "p_value"), "unknown": unknown, "classes": shares}
 
     def _predictions(self) -> dict[str, Any]:
         found, profile = None if self.changes is None else self.changes.predictions, self.profile
-        shares = [
-            {"label": label, "share": weight / profile.weight, "mean_probability": mean}
-            for label, weight, mean in zip(
-                profile.classes, profile.predicted.tolist(), profile.probability.tolist(), strict=True
-            )
-        ]
-        if found is not None:
-            shares = [{**entry, "before": before} for entry, before in zip(shares, found.before, strict=True)]
-        return {
-            **_of(found, "shift", "index", "p_value"),
-            "classes": shares,
+        columns = {
+            "share": [weight / profile.weight for weight in profile.predicted.tolist()],
+            "mean_probability": profile.probability.tolist(),
+            **({} if found is None else {"before": found.before}),
         }
+        return {**_of(found, "shift", "index", "p_value"), "classes": _by_label(profile.classes, **columns)}
 
     def _familiarity(self) -> dict[str, Any]:
         found = None if self.changes is None else self.changes.familiarity
@@ -213,12 +195,9 @@ class RowsMonitored(Result):
             "error_before": None if before is None else calibration_error(before).value,
             "residuals": []
             if found is None
-            else [
-                {"label": label, "before": old, "mean": new, "p_value": p_value}
-                for label, old, new, p_value in zip(
-                    self.profile.classes, found.residual_before, found.residual_after, found.p_values, strict=True
-                )
-            ],
+            else _by_label(
+                self.profile.classes, before=found.residual_before, mean=found.residual_after, p_value=found.p_values
+            ),
             "table": [] if outcomes is None else calibration_table(outcomes, self.profile.classes),
         }
 
@@ -234,6 +213,11 @@ class RowsMonitored(Result):
 def _of(found: object, *names: str, prefix: str = "") -> dict[str, Any]:
     """Fields of what was compared, by name; null where it was not."""
     return {name: None if found is None else getattr(found, f"{prefix}{name}") for name in names}
+
+
+def _by_label(labels: Sequence[Label], **columns: Sequence[float]) -> list[dict[str, Any]]:
+    """An entry for each label, with its value in each of the columns."""
+    return [dict(zip(("label", *columns), entry, strict=True)) for entry in zip(labels, *columns.values(), strict=True)]
 
 
 def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -282,7 +266,6 @@ class MonitorStep(KnownRows, Step):
         from protodask.evaluation.stream import Watch, learn_bins, watch_stream
         from protodask.evaluation.stream_changes import compare_profiles
         from protodask.evaluation.stream_profile import make_profile, read_profile
-        from protodask.pipeline.telling.json_file import write_json
         from protodask.pipeline.work.limits import read_results
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import model_fingerprint
@@ -301,13 +284,12 @@ class MonitorStep(KnownRows, Step):
         else:
             features, familiarity = tuple(feature.bins for feature in before.features), before.familiarity
         watch = Watch(model, n_batches, features, familiarity).labelled(classes)
-        found = watch_stream(engine, source, watch)
+        seen = watch_stream(engine, source, watch)
         engine.forget(source)
-        profile = make_profile(found, watch, fingerprint)
+        profile = make_profile(seen, watch, fingerprint)
         changes = None if before is None else compare_profiles(before, profile, self.significance)
-        result = RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
-        write_json(self.out, result.file_content(), self.overwrite)
-        return result
+        found = RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
+        return found.written(self.out, self.overwrite)
 
 
 def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fingerprint: str, n_batches: int) -> None:

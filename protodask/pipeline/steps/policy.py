@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.file.values import key_of
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion
 from protodask.pipeline.telling.events import Listener, nobody
@@ -145,7 +144,7 @@ class PolicyStep(GivenRows, Step):
         if self.match is not None and (wrong := [name for name in OF_MODELS if name in given]):
             raise InputError(
                 "settings-conflict",
-                f"Both match and {key_of(wrong[0])} are set.",
+                f"Both match and {wrong[0]} are set.",
                 "Choose the column that says what the policy does, or a model that does it.",
             )
         if (self.estimator == "dr") != (self.expected is not None):
@@ -163,7 +162,6 @@ class PolicyStep(GivenRows, Step):
         from protodask.data.places.whole_files import check_file_free
         from protodask.evaluation.policy import PolicyQuestion
         from protodask.evaluation.policy_log import LogColumns, logged_policy, policy_log
-        from protodask.pipeline.telling.json_file import written
         from protodask.prototypes.model import load_model
 
         question = PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
@@ -174,8 +172,8 @@ class PolicyStep(GivenRows, Step):
         columns = LogColumns(self.reward, self.propensity, self.action, self.inclusion, self.match, self.expected)
         source = policy_log(model, self.data, columns, engine=engine, unseen=self.unseen, drop=self.drop)
         estimate = logged_policy(model, source, question, engine, n_batches=count, calibrated=self.calibrated)
-        value = PolicyEvaluated(self.model, self.data, estimate, question, self.out)
-        return written(value, self.out, self.overwrite)
+        found = PolicyEvaluated(self.model, self.data, estimate, question, self.out)
+        return found.written(self.out, self.overwrite)
 
     def subject(self) -> str:
         return f"{'a policy' if self.model is None else mask(self.model)} on {mask(self.data)}"

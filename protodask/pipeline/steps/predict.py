@@ -142,6 +142,6 @@ class PredictStep(GivenRows, Step):
         return self.each_file
 
     def news(self) -> StepNews:
-        from protodask.pipeline.each_file.news import news_of_predict
+        from protodask.pipeline.each_file.ledger import news_of_predict
 
         return news_of_predict(self)

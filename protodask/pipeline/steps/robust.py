@@ -374,7 +374,6 @@ class RobustEvaluateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RobustEvaluated:
         from protodask.data.places.whole_files import check_file_free
-        from protodask.pipeline.telling.json_file import written
         from protodask.robust.measures import evaluate_robust
         from protodask.robust.model import load_robust_model
 
@@ -385,7 +384,8 @@ class RobustEvaluateStep(KnownRows, Step):
         name = model.certifying(self.formulation)
         eps = model.config.eps if self.eps is None else self.eps
         sums = evaluate_robust(model, source, _rows_of(model), codes, engine, formulation=name, eps=eps)
-        return written(RobustEvaluated(self.model, self.data, sums, name, eps, path=self.out), self.out, self.overwrite)
+        found = RobustEvaluated(self.model, self.data, sums, name, eps, path=self.out)
+        return found.written(self.out, self.overwrite)
 
     def subject(self) -> str:
         return f"{mask(self.model)} on {mask(self.data)}"

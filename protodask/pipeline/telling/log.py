@@ -23,7 +23,7 @@ from protodask.pipeline.telling.events import (
     StepIdentity,
     StepStarted,
 )
-from protodask.pipeline.telling.json_file import to_json_line
+from protodask.pipeline.telling.result import to_json_line
 from protodask.places import mask, mask_text
 
 WriteLine = Callable[[str], None]

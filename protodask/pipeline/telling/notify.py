@@ -11,13 +11,14 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
+from html import escape
 from typing import Any, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.telling.events import RunEnded, RunEvent, RunListener, StepOutcome
-from protodask.pipeline.telling.json_file import to_json_line
 from protodask.pipeline.telling.log import shortened
-from protodask.pipeline.telling.webhook import post, shown_address, split_address
+from protodask.pipeline.telling.result import to_json_line
+from protodask.pipeline.telling.sending import post, run_command, shown_address, split_address
 from protodask.places import mask
 
 Occasion = Literal["failure", "gate", "success", "fresh"]
@@ -123,8 +124,6 @@ def notifier(
 
 
 def _run(command: str, text: str, occasion: Occasion, timeout: float) -> str | None:
-    from protodask.pipeline.telling.shell_command import run_command
-
     if OCCASION_VARIABLE in os.environ:  # a command that runs the pipeline once more would do so without end
         return "a command of notifications has started this run"
     return run_command(command, text, {OCCASION_VARIABLE: occasion}, timeout)
@@ -168,7 +167,10 @@ def _text(form: Form, end: RunEnded, occasion: Occasion, host: str) -> str:
     step = _step_of(end, occasion)
     if form != "json":
         sentence = shortened(_sentence(end, occasion, step, host))
-        return to_json_line({"text": _escape_slack(sentence)}) if form == "slack" else f"{_one_line(sentence)}\n"
+        if form == "text":
+            return f"{_one_line(sentence)}\n"
+        # Slack gives a meaning to three characters, as HTML does; names could make links and call everybody.
+        return to_json_line({"text": escape(sentence, quote=False)})
     values: dict[str, Any] = {
         "pipeline": mask(end.pipeline),
         "run": end.run,
@@ -201,8 +203,3 @@ def _sentence(end: RunEnded, occasion: Occasion, step: StepOutcome | None, host:
 def _one_line(text: str) -> str:
     # Programs that send mail take some lines for orders, and not every name of a file can be written in UTF-8.
     return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)
-
-
-def _escape_slack(text: str) -> str:
-    # The three characters that Slack gives a meaning; names could otherwise make links and call everybody.
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

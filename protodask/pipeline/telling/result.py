@@ -1,11 +1,13 @@
-"""What every step leaves behind, and how it is told."""
+"""What every step leaves behind, and how it is told: to people, and as JSON, in files whole or not at all."""
 
 from __future__ import annotations
 
+import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from protodask.errors import InputError
 from protodask.pipeline.telling.wording import shorten
@@ -71,6 +73,16 @@ class Result(ABC):
         """Plain values, for files: its kind and its fields, where a result says no more."""
         return {"kind": self.kind, **plain(self)}
 
+    def written(self, path: str | None, overwrite: bool) -> Self:
+        """The same, which is written to a JSON file, too, if one is named."""
+        if path is not None:
+            write_json(path, self.file_content(), overwrite)
+        return self
+
+    def file_content(self) -> dict[str, Any]:
+        """What such a file holds."""
+        return self.describe()
+
     @abstractmethod
     def summary(self) -> str:
         """In one line."""
@@ -130,3 +142,47 @@ class FilesFailedError(InputError):
     """Some files cannot be used; `result` says which, and what was done with the others."""
 
     result: Result | None = None
+
+
+def to_json(value: Any) -> str:
+    """JSON as the standard has it: what is not finite becomes null."""
+    return json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=True)
+
+
+def to_json_line(value: Any) -> str:
+    """The same without line breaks and spaces to read it by; values that JSON does not have are written as text."""
+    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=str)
+
+
+def to_wide_json(value: Any, width: int = 120, indent: str = "") -> str:
+    """The same with whatever fits into a line in one."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=True)
+    if len(indent) + len(text) < width or not isinstance(value, Mapping | list):
+        return text
+    within = f"{indent}  "
+    if isinstance(value, Mapping):
+        parts = [f"{json.dumps(key)}: {to_wide_json(item, width, within)}" for key, item in value.items()]
+    else:
+        parts = [to_wide_json(item, width, within) for item in value]
+    opening, closing = "{}" if isinstance(value, Mapping) else "[]"
+    return f"{opening}\n{within}" + f",\n{within}".join(parts) + f"\n{indent}{closing}"
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {str(key): _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case _:
+            return value
+
+
+def write_json(path: str, value: Any, overwrite: bool) -> None:
+    """Write a JSON file, whole or not at all."""
+    from protodask.data.places.whole_files import check_file_free, replace_file
+
+    check_file_free(path, overwrite)
+    replace_file(path, to_json(value) + "\n")

@@ -1,10 +1,8 @@
-"""How numbers, places and the state of a run are put, the same wherever they are said."""
+"""How numbers and places are put, the same wherever they are said."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from protodask.places import mask
@@ -50,44 +48,3 @@ def shorten(path: str) -> str:
         return mask(path)
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) and not relative.startswith("..") else path
-
-
-def run_pairs(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a run directory is of, and whether its run has ended."""
-    return [
-        ("run", shorten(found["path"])),
-        ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-        *([("dataset", value_text(found["dataset"]))] if found["dataset"] is not None else []),
-    ]
-
-
-def recorded_pairs(last_recorded: str | None) -> list[tuple[str, str]]:
-    """When the last evaluation was recorded, if there is one."""
-    if last_recorded is None:
-        return []
-    recorded = datetime.fromisoformat(last_recorded)
-    ago = max(0.0, (datetime.now(UTC) - recorded).total_seconds())
-    return [("last recorded", f"{recorded:%Y-%m-%d %H:%M:%S} UTC, {describe_seconds(ago)} ago")]
-
-
-def progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How far a run is."""
-    if progress["batch"] is None:
-        return [("evaluations", "none yet")]
-    place = f"batch {progress['batch']}, {progress['stage']}"
-    if progress["of_batches"] is not None:
-        place += f"; {progress['position']} of the run's {count(progress['of_batches'], 'batch', 'batches')}"
-    here = (
-        ""
-        if progress["stage_evaluations"] == progress["evaluations"]
-        else (f", {progress['stage_evaluations']:,} of them here")
-    )
-    return [
-        ("at", place),
-        ("evaluations", f"{progress['evaluations']:,}{here}"),
-        (
-            "objective",
-            f"{value_text(progress['last_value'])}, the lowest so far {value_text(progress['lowest_value'])}",
-        ),
-        *recorded_pairs(progress["last_recorded"]),
-    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from protodask.data.places.locks import sweep
 from protodask.data.places.storage import Kind, check_free
@@ -14,16 +15,12 @@ from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.prototypes.runs import HISTORY_FILE
 
 
-def _fingerprint_at(path: str) -> str:
-    return model_fingerprint(load_model(path))
-
-
 def published_model(
     where: str,
     run_dir: str,
     overwrite: bool,
     kind: Kind = MODEL,
-    fingerprint_at: Callable[[str], str] = _fingerprint_at,
+    fingerprint_at: Callable[[str], str] = lambda path: model_fingerprint(load_model(path)),
 ) -> str | None:
     """Refuse a place that is taken; the fingerprint of the model that the same command may have left there.
 
@@ -69,15 +66,9 @@ def write_beside(path: str, content: bytes, overwrite: bool) -> None:
     try:
         check_file_free(path, overwrite)
     except OutputExistsError:
-        if not _holds(path, content):
-            raise
+        with suppress(OSError), open(path, "rb") as file:
+            if file.read(len(content) + 1) == content:
+                return
+        raise
     else:
         replace_file(path, [content])
-
-
-def _holds(path: str, content: bytes) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(content) + 1) == content
-    except OSError:
-        return False

@@ -28,14 +28,11 @@ def read_settings(path: str) -> FitSettings:
     content = read_mapping(path)
     named = [(short.get(key.replace("-", "_"), key), value) for key, value in content.items()]
     if len({key for key, _ in named}) < len(named):
+        allowed = ", ".join(map(key_of, SETTINGS))
         raise InputError(
-            "named-twice", f"The file {path} has a setting twice.", f"Give each of {_allowed()} once at most."
+            "named-twice", f"The file {path} has a setting twice.", f"Give each of {allowed} once at most."
         )
     return parse_record(FitSettings, dict(named), f"The file {path}")
-
-
-def _allowed() -> str:
-    return ", ".join(map(key_of, SETTINGS))
 
 
 def fit_config(said: Any) -> FitConfig:

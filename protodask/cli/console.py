@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from protodask.errors import ProtodaskError
-from protodask.pipeline.telling.result import Pairs, Piece, Table
+from protodask.pipeline.telling.result import Pairs, Piece, Table, to_json
 from protodask.pipeline.telling.wording import MOST_LINES
 from protodask.places import mask_text
 
@@ -78,8 +78,6 @@ def complain(seen: str, remedy: str, code: str) -> None:
 
 def show_json(value: Any) -> None:
     """A value as JSON on standard output."""
-    from protodask.pipeline.telling.json_file import to_json
-
     typer.echo(to_json(value))
 
 

@@ -1,1 +1,0 @@
-"""How far things are, while they run."""

@@ -1,1 +1,0 @@
-"""Results and descriptions for people to read."""
