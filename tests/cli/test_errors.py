@@ -56,6 +56,7 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
                 "insecure=True in Python",
                 "Give batches.",
                 "Write it like rows=1000.",
+                "Train without that column (`protodask ingest --drop`).",
             )
         ),
     ],

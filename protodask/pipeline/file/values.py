@@ -226,7 +226,7 @@ _SETTING = re.compile(
     r"(?:=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*))?(?![\w=(])"
 )
 
-_OPTION = re.compile(r"(?<![\w/-])(?P<tick>`?)--(?P<key>[a-z]+(?:-[a-z]+)*)(?P=tick)(?![\w/=-])")
+_OPTION = re.compile(r"`--(?P<quoted>[a-z]+(?:-[a-z]+)*)`|`[^`]*`|(?<![\w/-])--(?P<bare>[a-z]+(?:-[a-z]+)*)(?![\w/=-])")
 _KEYS = {key_of(name) for name in _KNOWN.values()}
 
 
@@ -237,10 +237,14 @@ def as_options(text: str) -> str:
 
 def as_keys(text: str) -> str:
     """A message with settings as in a pipeline file: `unseen: zero` for "unseen='zero'", `max-fraction`, `new` for
-    "--new"; options of a run stay what they are.
+    "--new"; options of a run stay what they are, and so do commands that are quoted.
     """
-    text = _OPTION.sub(lambda found: f"`{found['key']}`" if found["key"] in _KEYS else found[0], text)
-    return _with_settings(text, "", ": ")
+
+    def said(found: re.Match[str]) -> str:
+        key = found["quoted"] or found["bare"]
+        return f"`{key}`" if key in _KEYS else found[0]
+
+    return _with_settings(_OPTION.sub(said, text), "", ": ")
 
 
 def _with_settings(text: str, before: str, between: str) -> str:
