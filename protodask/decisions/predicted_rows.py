@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,10 @@ from protodask.data.tables.source_files import (
     PARQUET_ENDINGS,
     SourceFile,
     bytes_digest,
+    check_present,
     find_files,
-    globbed,
     is_table_path,
+    open_file,
     source_files,
 )
 from protodask.decisions.group_tables import GROUP, PROBABILITY
@@ -42,25 +43,15 @@ ROW_BYTES = 64
 REPEAT = "Repeat once nobody writes to it."
 
 
-class RowReader(Protocol):
-    """Reads ranges of rows: "probability" (rows,) or (rows, K), and "group" (rows,) if there are groups."""
-
-    def rows(self, start: int, stop: int) -> Arrays: ...
-
-    def check_unchanged(self) -> None:
-        """Refuse what was read if it is of other rows by now than when it was opened."""
-        ...
-
-
 @dataclass(frozen=True)
 class PredictedRows:
     """A source of rows with probabilities; small to pickle."""
 
-    reader: RowReader
+    reader: ZarrReader | ParquetReader
+    """Reads ranges of rows: "probability" (rows,) or (rows, K), and "group" (rows,) if there are groups."""
     layout: Layout
     names: tuple[str, ...]
     """What the columns of probabilities are of: classes, or the names of columns."""
-    has_group: bool
     key: str
 
     @property
@@ -94,8 +85,7 @@ def open_rows(
     those that predictions have; `group` the array or column of groups.
     """
     where = locate(path)
-    if not is_url(where) and not os.path.exists(where) and not globbed(where):
-        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
+    check_present(where)
     if not _is_zarr(where):
         return _open_parquet(where, label, tuple(columns), group, every)
     if columns:
@@ -145,6 +135,7 @@ class ZarrReader:
         )
 
     def check_unchanged(self) -> None:
+        """Refuse what was read if it is of other rows by now than when it was opened."""
         attributes = find_group(self.path)[1]
         if not isinstance(attributes, dict) or attributes.get("identity") != self.identity:
             raise StorageError(
@@ -168,10 +159,10 @@ def _open_zarr(where: str, label: str | None, group: str | None, every: bool) ->
     groups = None
     if group is not None:
         groups = _open_group(place, where, group, rows)
-    position = None if every else _position(classes, label, "class")
+    position = None if every else _position(classes, label)
     reader = ZarrReader(where, fields.text("identity"), probability, position, groups)
     names = tuple(map(str, classes)) if position is None else (str(classes[position]),)
-    return _source(reader, rows, names, groups is not None, probability.token, len(classes))
+    return _source(reader, rows, names, probability.token, len(classes))
 
 
 def _open_group(place: str, where: str, name: str, rows: int) -> RowArray:
@@ -194,7 +185,7 @@ def _record(attributes: object, where: str) -> tuple[Fields, tuple[Label, ...]]:
     return fields, fields.labels("classes")
 
 
-def _position(names: Sequence[object], label: str | None, what: str) -> int:
+def _position(names: Sequence[object], label: str | None) -> int:
     """Which column of probabilities is meant."""
     texts = [str(name) for name in names]
     if label is None:
@@ -206,16 +197,16 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
             "Say with --positive which of them is to be told from the others, or decide on each row with --per-row.",
         )
     if str(label) not in texts:
-        raise InputError("unknown-name", f"There is no {what} {label!r}.", f"Choose one of {some(texts)}.")
+        raise InputError("unknown-name", f"There is no class {label!r}.", f"Choose one of {some(texts)}.")
     return texts.index(str(label))
 
 
 def _source(
-    reader: RowReader, rows: int, names: tuple[str, ...], has_group: bool, key: str, width: int
+    reader: ZarrReader | ParquetReader, rows: int, names: tuple[str, ...], key: str, width: int
 ) -> PredictedRows:
     check_any(rows)
     row_bytes = max(ROW_BYTES, 16 * width)  # all classes are read to have one
-    return PredictedRows(reader, Layout(rows, choose_block_rows(rows, row_bytes)), names, has_group, key)
+    return PredictedRows(reader, Layout(rows, choose_block_rows(rows, row_bytes)), names, key)
 
 
 @dataclass(frozen=True)
@@ -252,6 +243,7 @@ class ParquetReader:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def check_unchanged(self) -> None:
+        """Refuse what was read if it is of other rows by now than when it was opened."""
         now = _version(file for file in source_files(self.place) if file.path in self.files)
         if now and now != self.key:
             raise self._changed()
@@ -286,20 +278,14 @@ def _read_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, 
     return found
 
 
-@lru_cache(maxsize=4)  # of a row group longer than a block, the next blocks need the other rows
-def _read_recent_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, NDArray[Any]]:
-    return _read_row_group(reader, file, number)
+# Of a row group longer than a block, the next blocks need the other rows.
+_read_recent_row_group = lru_cache(maxsize=4)(_read_row_group)
 
 
 def _parquet_file(path: str) -> Any:
     import pyarrow.parquet
 
-    if not is_url(path):
-        return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-    import fsspec
-
-    files, name = fsspec.core.url_to_fs(path)
-    return pyarrow.parquet.ParquetFile(name, filesystem=files, page_checksum_verification=True)
+    return pyarrow.parquet.ParquetFile(open_file(path) if is_url(path) else path, page_checksum_verification=True)
 
 
 def _numbers(column: Any, name: str) -> NDArray[np.float64]:
@@ -385,7 +371,7 @@ def _open_parquet(
     version = _version(listed) or os.urandom(8).hex()
     reader = ParquetReader(where, files, tuple(edges), tuple(groups), chosen, not every, group, version)
     key = f"parquet/{version}/{chosen}/{group}/{every}"
-    return _source(reader, edges[-1], names, group is not None, key, len(chosen))
+    return _source(reader, edges[-1], names, key, len(chosen))
 
 
 def _check_group(file: str, group: str, first: Any, schema: Any) -> None:
@@ -430,5 +416,5 @@ def _parquet_columns(
     every_name = tuple(f"{PROBABILITY}_{name}" for name in classes)
     if every:
         return every_name, tuple(map(str, classes))
-    position = _position(classes, label, "class")
+    position = _position(classes, label)
     return every_name[position : position + 1], (str(classes[position]),)
