@@ -86,13 +86,16 @@ def check_totals(values: Floats, first_row: int = 0) -> None:
 def decide_rows(probability: ArrayLike, loss: str | Loss | Callable[..., Any] = "f1") -> RowDecisions:
     """Which labels to name for each row, given the probability of each of being true (N, L)."""
     values = read_rows(probability, "label")
-    found = as_loss(loss, values.shape[1])
+    return choose_labels(values, as_loss(loss, values.shape[1]))
+
+
+def choose_labels(values: Floats, loss: Loss) -> RowDecisions:
+    """What `decide_rows` says of probabilities and a loss that are checked."""
     order = np.argsort(-values, axis=1, kind="stable")
-    ordered = np.take_along_axis(values, order, axis=1)
-    return _choose(values, order, row_losses(ordered, found), found)
+    return _choose(values, order, _row_losses(np.take_along_axis(values, order, axis=1), loss), loss)
 
 
-def row_losses(ordered: Floats, loss: Loss) -> Floats:
+def _row_losses(ordered: Floats, loss: Loss) -> Floats:
     """Exact expected losses of naming the first 0, 1, .. L labels of each row (N, L + 1); largest probability first."""
     n_rows, n_labels = ordered.shape
     losses = np.empty((n_rows, n_labels + 1))
