@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from protodask.budget.column_accuracy import column_expander, fit_shape
-from protodask.budget.column_models import ModelsProgress, fit_sets
+from protodask.budget.column_models import ModelsProgress, column_expander, fit_sets, fit_shape
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
 from protodask.budget.index import BudgetIndex
