@@ -151,9 +151,7 @@ def _open(content: bytes, where: str, kind: RecordKind) -> Fields:
         record = parse_json(content)
     except ValueError as error:
         raise FormatError("damaged", f"{where} is damaged, or no {kind.name} ({error}).", kind.remedy) from error
-    fields = recognize(record, kind, where)
-    unseal(fields)
-    return fields
+    return unseal(recognize(record, kind, where))
 
 
 def _describe(index: BudgetIndex) -> dict[str, Any]:

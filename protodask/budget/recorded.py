@@ -112,8 +112,7 @@ def _check_header(path: str, line: bytes, wanted: Mapping[str, Any]) -> None:
         found = parse_json(line)
     except ValueError:
         found = None
-    fields = recognize(found, RECORD, path)
-    unseal(fields)
+    fields = unseal(recognize(found, RECORD, path))
     before, now = fields.record.get("key"), wanted["key"]
     if not isinstance(before, dict):
         fields.damaged("it does not say what build it is of")

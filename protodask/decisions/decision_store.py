@@ -103,8 +103,7 @@ def _stored_type(values: NDArray[Any]) -> str:
 
 def describe_decisions(record: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What a record of decisions says."""
-    fields = recognize(record, RECORD, path)
-    unseal(fields)
+    fields = unseal(recognize(record, RECORD, path))
     own = {"format", "version", "identity", "checksum", "kind", "cut", "classes"}
     cut = record.get("cut")
     return {

@@ -180,8 +180,7 @@ def _open_group(place: str, where: str, name: str, rows: int) -> RowArray:
 
 
 def _record(attributes: object, where: str) -> tuple[Fields, tuple[Label, ...]]:
-    fields = recognize(attributes, RECORD, mask(where))
-    unseal(fields)
+    fields = unseal(recognize(attributes, RECORD, mask(where)))
     return fields, fields.labels("classes")
 
 
