@@ -19,7 +19,9 @@ from protodask.decisions.deciding import Method, check_method
 from protodask.decisions.group_tables import (
     GROUP,
     PROBABILITY,
+    Floats,
     GroupDecisions,
+    Integers,
     join_groups,
     one_group,
     select_rows,
@@ -32,9 +34,6 @@ from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Sourc
 from protodask.engine.memory import INTERPRETER_BYTES
 from protodask.engine.records import taken
 from protodask.errors import InputError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 EXACT_ROWS = 512
 """Groups of up to so many rows are decided exactly by `auto`, in up to 20 ms each; the other way takes 7 there."""

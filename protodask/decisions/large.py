@@ -16,19 +16,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
 from protodask.decisions.group_tables import PROBABILITY
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import check_any, check_probabilities, read_probabilities
 from protodask.decisions.quadrature import SMALL, expected_losses
-from protodask.decisions.ranked import Ranking
+from protodask.decisions.ranked import Floats, Integers, Ranking
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.evaluation.score_bins import Cuts, Scored, bin_scores, bin_source, refine_bins
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 FEW_ROWS = 2**18
 """So many rows may each have a bin of their own."""
