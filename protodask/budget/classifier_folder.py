@@ -6,7 +6,6 @@ kind than prototype sets is a pickle, OUT/models/NUMBER.joblib.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import time
@@ -27,6 +26,7 @@ from protodask.budget.prediction import Predictor
 from protodask.data.places.bounded import open_inside, read_bounded
 from protodask.data.places.locations import storage_errors
 from protodask.data.places.records import Fields, RecordKind
+from protodask.data.tables.source_files import bytes_digest
 from protodask.errors import FormatError, InputError, some
 from protodask.prototypes.estimator_rows import plain_label
 from protodask.prototypes.model import PrototypeSet
@@ -135,7 +135,15 @@ def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str,
             "Use text or whole numbers.",
         )
     costs = classifier.costs_
-    measured = {} if not isinstance(costs, MeasuredCosts) else _describe_costs(costs)
+    measured = {}
+    if isinstance(costs, MeasuredCosts):
+        measured["measured"] = {
+            "quantile": costs.quantile,
+            "headroom": costs.headroom,
+            "items": len(costs.sizes),
+            "coverage": costs.coverage.tolist(),
+            "held_out_coverage": [or_null(one) for one in costs.held_out_coverage.tolist()],
+        }
     return {
         "method": classifier.method,
         "feature_names": list(predictor.names),
@@ -147,18 +155,6 @@ def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str,
         "any_time": predictor.any_time,
         "own_size": predictor.size is not item_size,
         **measured,
-    }
-
-
-def _describe_costs(costs: MeasuredCosts) -> dict[str, Any]:
-    return {
-        "measured": {
-            "quantile": costs.quantile,
-            "headroom": costs.headroom,
-            "items": len(costs.sizes),
-            "coverage": costs.coverage.tolist(),
-            "held_out_coverage": [or_null(one) for one in costs.held_out_coverage.tolist()],
-        }
     }
 
 
@@ -179,11 +175,7 @@ def _save_model(model: Model, where: str) -> dict[str, str]:
         ) from error
     with storage_errors(where, "writing"), open(where + PICKLE, "wb") as file:
         file.write(content.getbuffer())
-    return {"kind": "pickle", "digest": _digest(content.getvalue())}
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return {"kind": "pickle", "digest": bytes_digest(content.getvalue())}
 
 
 def _functions(extractors: Mapping[str, Extractor], names: tuple[str, ...]) -> tuple[Extractor, ...]:
@@ -235,7 +227,7 @@ def _read_pickle(where: str, name: str, digest: str) -> Model:
 
     with storage_errors(where, "reading"), open_inside(where, name) as file:
         content = read_bounded(file, MOST_PICKLE_BYTES, f"{where}/{name}")
-    if _digest(content) != digest:
+    if bytes_digest(content) != digest:
         raise other_model(f"{where}/{name}", RECORD)
     return joblib.load(io.BytesIO(content))
 

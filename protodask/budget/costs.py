@@ -58,7 +58,12 @@ class CostCurves:
                 f"A cost has {coefficients.shape[1]} coefficients.",
                 f"Give at most {MOST_COEFFICIENTS}; the fewest that describe the costs serve best.",
             )
-        low, high = _range(sizes)
+        try:
+            low, high = map(float, sizes)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(
+                "bad-setting", f"The sizes of items are {sizes!r}.", "Give two numbers: (smallest, largest)."
+            ) from error
         if not 0 <= low <= high or math.isinf(low):
             raise InputError(
                 "bad-setting",
@@ -128,14 +133,3 @@ def padded(rows: Sequence[Sequence[float] | Floats]) -> Floats:
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
     return table
-
-
-def _range(sizes: object) -> tuple[float, float]:
-    """The smallest and the largest size."""
-    try:
-        low, high = map(float, sizes)  # type: ignore[call-overload]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(
-            "bad-setting", f"The sizes of items are {sizes!r}.", "Give two numbers: (smallest, largest)."
-        ) from error
-    return low, high

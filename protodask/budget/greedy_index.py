@@ -133,39 +133,41 @@ class GreedyIndex:
         ]
 
 
+@dataclass
 class GreedyWalk:
     """A sequence followed on one item: which feature to compute next is asked with what is left of the budget."""
 
-    def __init__(self, features: tuple[int, ...], costs: tuple[float, ...], best: tuple[int, ...]) -> None:
-        self._features = features
-        self._costs = costs
-        self._best = best
-        self.done = 0
-        """Features computed."""
+    features: tuple[int, ...]
+    costs: tuple[float, ...]
+    """Of its prefixes, from the empty one, at the size of the item."""
+    best: tuple[int, ...]
+    """The most accurate recorded set up to each prefix."""
+    done: int = 0
+    """Features computed."""
 
     @property
     def reached(self) -> int:
         """The most accurate recorded set so far, -1 where there is none."""
-        return self._best[self.done]
+        return self.best[self.done]
 
     def target(self, left: float) -> int:
         """The most accurate recorded set within what is left, counting features as dear as expected."""
-        return self._best[self._longest(left)]
+        return self.best[self._longest(left)]
 
     def next_feature(self, left: float) -> int | None:
         """The feature to compute now; None where no recorded set within what is left is more accurate."""
-        if self._best[self._longest(left)] == self.reached:
+        if self.best[self._longest(left)] == self.reached:
             return None
-        return self._features[self.done]
+        return self.features[self.done]
 
     def advance(self) -> None:
         """Say that the feature was computed."""
         self.done += 1
 
     def _longest(self, left: float) -> int:
-        spent = self._costs[self.done]
+        spent = self.costs[self.done]
         longest = self.done
-        while longest + 1 < len(self._costs) and self._costs[longest + 1] - spent <= left:
+        while longest + 1 < len(self.costs) and self.costs[longest + 1] - spent <= left:
             longest += 1
         return longest
 
