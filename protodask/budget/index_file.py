@@ -217,10 +217,8 @@ def _numbers_or_null(fields: Fields, name: str, missing: float) -> Floats:
     if not isinstance(values, list):
         fields.damaged(f"{name} is not a list")
     known = [value for value in values if value is not None]
-    found = np.full(len(values), missing)
-    is_known = np.array([value is not None for value in values], dtype=np.bool_)
-    found[is_known] = replace(fields, record={name: known}).floats(name, len(known))
-    return found
+    numbers = iter(replace(fields, record={name: known}).floats(name, len(known)).tolist())
+    return np.array([missing if value is None else next(numbers) for value in values], dtype=np.float64)
 
 
 def _within(fields: Fields, name: str) -> Fields:
