@@ -38,7 +38,7 @@ from protodask.budget.polynomials import Floats
 from protodask.budget.prediction import Prediction, Predictor, look_up_all, measure_overhead
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 from protodask.prototypes.estimator import PrototypeSetClassifier
 
 Method = Literal["index", "greedy-index", "greedy", "greedy-accuracy", "greedy-cost"]
@@ -192,12 +192,8 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"There are {len(X)} items and labels of shape {labels.shape}.",
                 "Give a label for each item.",
             )
-        try:
+        with refusing(TypeError, "wrong-type", "Labels cannot be put in order", "Give labels of one kind."):
             classes, codes = np.unique(labels, return_inverse=True)
-        except TypeError as error:
-            raise InputError(
-                "wrong-type", f"Labels cannot be put in order ({error}).", "Give labels of one kind."
-            ) from error
         if len(classes) < 2:
             raise InputError(
                 "one-class", f"The items are of {len(classes)} class.", "Give items of at least two classes."

@@ -27,7 +27,7 @@ from protodask.data.places.bounded import open_inside, read_bounded
 from protodask.data.places.locations import storage_errors
 from protodask.data.places.records import Fields, RecordKind
 from protodask.data.tables.source_files import bytes_digest
-from protodask.errors import FormatError, InputError, some
+from protodask.errors import FormatError, InputError, refusing, some
 from protodask.prototypes.estimator_rows import plain_label
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint, save_model
@@ -165,14 +165,9 @@ def _save_model(model: Model, where: str) -> dict[str, str]:
     import joblib  # type: ignore[import-untyped]
 
     content = io.BytesIO()
-    try:
+    seen, remedy = f"A {type(model).__name__} cannot be saved", "Use an estimator that can be pickled."
+    with refusing(Exception, "user-code", seen, remedy):
         joblib.dump(model, content)
-    except Exception as error:
-        raise InputError(
-            "user-code",
-            f"A {type(model).__name__} cannot be saved ({type(error).__name__}: {error}).",
-            "Use an estimator that can be pickled.",
-        ) from error
     with storage_errors(where, "writing"), open(where + PICKLE, "wb") as file:
         file.write(content.getbuffer())
     return {"kind": "pickle", "digest": bytes_digest(content.getvalue())}

@@ -17,7 +17,7 @@ from protodask.budget.noise import Estimate
 from protodask.budget.polynomials import Floats
 from protodask.engine import Engine, one_blas_thread, thread_engine
 from protodask.engine.together import each_together
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 from protodask.prototypes.estimator import PrototypeSetClassifier
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.model import PrototypeSet
@@ -66,15 +66,14 @@ class MatrixModels:
 
     def fit(self, features: FeatureSet) -> Model:
         """The model on all rows."""
-        try:
-            return as_served(fit_model(self.estimator, self.columns(features), self.codes))
-        except Exception as error:
-            raise InputError(
-                "user-code",
-                f"The model on the features {sorted(features)} could be fitted in cross-validation, and not to all "
-                f"items ({type(error).__name__}: {error}).",
-                "Choose an estimator that bears all items.",
-            ) from error
+        with refusing(
+            Exception,
+            "user-code",
+            f"The model on the features {sorted(features)} could be fitted in cross-validation, and not to all items",
+            "Choose an estimator that bears all items.",
+        ):
+            model = fit_model(self.estimator, self.columns(features), self.codes)
+            return model.model_ if isinstance(model, PrototypeSetClassifier) else model
 
     def shares(self) -> Floats:
         """Of the classes: what is predicted where nothing is computed (K,)."""
@@ -94,11 +93,6 @@ def fit_model(estimator: Any, rows: Floats, codes: Codes, predicting: Floats | N
     with one_blas_thread():
         own.fit(rows, codes)
         return own if predicting is None else own.predict(predicting)
-
-
-def as_served(model: Any) -> Model:
-    """What predicts one row at a time."""
-    return model.model_ if isinstance(model, PrototypeSetClassifier) else model
 
 
 def predict_row(model: Model, row: Floats) -> Floats:
@@ -139,12 +133,8 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
                 f"There are groups of shape {own.shape} and {len(codes)} items.",
                 "Say of each item which group it is in.",
             )
-        try:
+        with refusing(TypeError, "wrong-type", "Groups cannot be put in order", "Give groups of one kind."):
             n_groups = len(np.unique(own))
-        except TypeError as error:
-            raise InputError(
-                "wrong-type", f"Groups cannot be put in order ({error}).", "Give groups of one kind."
-            ) from error
         if n_groups < n_folds:
             raise InputError(
                 "too-few",

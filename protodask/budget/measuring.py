@@ -23,7 +23,7 @@ from scipy.optimize import linprog
 from protodask.budget.costs import padded
 from protodask.budget.extraction import Clock, Extractor, extract
 from protodask.budget.polynomials import Floats, evaluate
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 from protodask.evaluation.interval import is_real
 
 PARTS = 5
@@ -208,12 +208,9 @@ def as_coefficients(costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike, 
 
 
 def _as_floats(costs: ArrayLike) -> Floats:
-    try:
+    kinds = (TypeError, ValueError)
+    with refusing(kinds, "wrong-type", "The costs are no numbers", "Give coefficients, constant first."):
         return np.asarray(costs, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            "wrong-type", f"The costs are no numbers ({error}).", "Give coefficients, constant first."
-        ) from error
 
 
 def fit_quantile(sizes: ArrayLike, values: ArrayLike, quantile: float, degree: int) -> Floats:

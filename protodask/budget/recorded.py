@@ -22,7 +22,7 @@ from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import CHECKSUM, RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.places.whole_files import write_whole
 from protodask.engine import EngineLike, open_engine
-from protodask.errors import InputError, some
+from protodask.errors import InputError, refusing, some
 
 RECORD = RecordKind(
     "record of expansions",
@@ -45,7 +45,14 @@ def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[s
         yield expand
         return
     place = os.path.realpath(local_place(path, "records of expansions"))
-    header = {"format": RECORD.format, "version": RECORD.version, "key": _plain(key)}
+    with refusing(
+        (TypeError, ValueError),
+        "wrong-type",
+        "The key of a record of expansions has something in it that JSON has not",
+        "Use texts, finite numbers, lists and dictionaries.",
+    ):
+        plain = json.loads(json.dumps(dict(key), allow_nan=False))
+    header = {"format": RECORD.format, "version": RECORD.version, "key": plain}
     with storage_errors(place, "writing"):
         os.makedirs(os.path.dirname(place), exist_ok=True)
     with sole_writer(place):
@@ -152,15 +159,3 @@ def _unpack(line: bytes) -> Expansion | None:
     except ValueError:
         pass
     return None
-
-
-def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(key), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            "wrong-type",
-            f"The key of a record of expansions has something in it that JSON has not ({error}).",
-            "Use texts, finite numbers, lists and dictionaries.",
-        ) from error
-    return plain

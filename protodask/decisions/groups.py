@@ -33,7 +33,7 @@ from protodask.decisions.sets import choose_labels
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES
 from protodask.engine.records import taken
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 
 EXACT_ROWS = 512
 """Groups of up to so many rows are decided exactly by `auto`, in up to 20 ms each; the other way takes 7 there."""
@@ -103,14 +103,9 @@ def decide_scattered(
     values: Floats, labels: NDArray[Any], loss: str | Loss | Callable[..., Any], method: Method, engine: Engine
 ) -> GroupDecisions:
     """The decisions for rows in memory, in any order, with a flag for each row."""
-    try:
+    seen, remedy = "The groups cannot be told apart by sorting them", "Give all as numbers, or all as text."
+    with refusing(TypeError, "wrong-type", seen, remedy):
         codes = np.unique(labels, return_inverse=True)[1]
-    except TypeError as error:
-        raise InputError(
-            "wrong-type",
-            f"The groups cannot be told apart by sorting them ({error}).",
-            "Give all as numbers, or all as text.",
-        ) from error
     order = np.argsort(codes, kind="stable")
     ordered = values[order]
     found = decide_together(array_source({PROBABILITY: ordered, GROUP: codes[order]}), loss, method, engine)

@@ -33,7 +33,7 @@ from protodask.data.tables.source_files import (
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.decisions.probabilities import check_any
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
-from protodask.errors import FormatError, InputError, StorageError, needed, some
+from protodask.errors import FormatError, InputError, StorageError, needed, refusing, some
 from protodask.places import mask
 from protodask.prototypes.prediction import RECORD
 
@@ -307,14 +307,9 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
         )
     if pyarrow.types.is_integer(column.type):
         return np.asarray(column.to_numpy())
-    try:
+    seen = f"The column {name!r} holds {column.type}, of which not all is text"
+    with refusing(pyarrow.ArrowException, "wrong-type", seen, "Name a column of whole numbers or text."):
         return np.array(column.cast(pyarrow.string()).to_pylist(), dtype=object)
-    except pyarrow.ArrowException as error:
-        raise InputError(
-            "wrong-type",
-            f"The column {name!r} holds {column.type}, of which not all is text ({error}).",
-            "Name a column of whole numbers or text.",
-        ) from error
 
 
 def _open_parquet(
