@@ -87,9 +87,7 @@ def decide_groups(
 def _any_missing(labels: NDArray[Any]) -> bool:
     if labels.dtype.kind == "O":
         return any(map(_is_missing, labels))
-    if labels.dtype.kind in "mM":
-        return bool(np.isnat(labels).any())
-    return labels.dtype.kind in "fc" and bool(np.isnan(labels).any())
+    return labels.dtype.kind in "fcmM" and bool((labels != labels).any())
 
 
 def _is_missing(label: Any) -> bool:
