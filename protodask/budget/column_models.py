@@ -25,7 +25,6 @@ from protodask.budget.feature_columns import FeatureColumns, restricted
 from protodask.budget.folder import MODELS
 from protodask.budget.noise import PARTS, Noise
 from protodask.data.format.dataset import Dataset
-from protodask.data.places.locations import storage_errors
 from protodask.data.places.records import hash_text
 from protodask.engine import Engine
 from protodask.engine.together import Company, Job, run_together
@@ -38,7 +37,7 @@ from protodask.prototypes.footprint import DOUBLE, Shape, most_together, shape_o
 from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.persistence import save_model
 from protodask.prototypes.planning import require_shape
-from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import Training, TrainingData, first_model
 from protodask.selection.fold_parts import FoldData, fold_parts
 from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums, merge_right
@@ -57,14 +56,7 @@ class Crew:
 
     def keeper(self, name: str) -> ScoreKeeper:
         """For the scores of the fit of a name."""
-        if self.folder is None:
-            return MemoryScores()
-        place = os.path.join(self.folder, name)
-        with storage_errors(place, "writing"):
-            os.makedirs(place, exist_ok=True)
-        keeper = StoredScores(place, self.n_classes)
-        keeper.clear()  # what a process that was killed has left
-        return keeper
+        return MemoryScores() if self.folder is None else fresh_scores(os.path.join(self.folder, name), self.n_classes)
 
 
 def fit_shape(data: Dataset, config: FitConfig, weight_columns: int = 0) -> Shape:
