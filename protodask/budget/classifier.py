@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, require_models, warn_of_failures
-from protodask.budget.extraction import Clock, Extractor, check_extractors, extract
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
@@ -27,10 +26,14 @@ from protodask.budget.index_building import SearchSettings, index_exploration, s
 from protodask.budget.lattice import check_exploration
 from protodask.budget.matrix_models import MatrixModels, fit_all, make_folds
 from protodask.budget.measuring import (
+    Clock,
+    Extractor,
     MeasuredCosts,
     as_coefficients,
+    check_extractors,
     check_measuring,
     costs_of,
+    extract,
     item_size,
     sizes_of,
 )

@@ -17,11 +17,10 @@ import numpy as np
 
 from protodask.budget.classifier import METHODS, BudgetedClassifier
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.extraction import Extractor, check_extractors
 from protodask.budget.folder import INDEX_FILE, MODELS, open_folder, other_model, read_model, write_folder
 from protodask.budget.index_file import Index, load_greedy, load_index, non_negative, or_null
 from protodask.budget.matrix_models import Model
-from protodask.budget.measuring import MeasuredCosts, item_size
+from protodask.budget.measuring import Extractor, MeasuredCosts, check_extractors, item_size
 from protodask.budget.prediction import Predictor
 from protodask.data.places.bounded import open_inside, read_bounded
 from protodask.data.places.locations import storage_errors

@@ -1,6 +1,7 @@
-"""What features cost in seconds: extractors are timed on items of several sizes, and curves laid over the timings.
+"""Features of items and what they cost in seconds: extractors, functions that make a number or a vector of an item.
 
-The coefficients `c_k >= 0` of a curve minimise the pinball loss of quantile `q`
+They are timed on items of several sizes, and curves are laid over the timings. The coefficients `c_k >= 0` of a curve
+minimise the pinball loss of quantile `q`
 
     sum_i  q max(t_i - c(n_i), 0) + (1 - q) max(c(n_i) - t_i, 0)          c(n) = sum_k c_k n^k
 
@@ -10,9 +11,11 @@ that are not negative make costs grow with the size, also beyond the sizes that 
 
 from __future__ import annotations
 
+import gc
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +24,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
 
 from protodask.budget.costs import padded
-from protodask.budget.extraction import Clock, Extractor, extract
 from protodask.budget.polynomials import Floats, evaluate
+from protodask.engine import one_blas_thread
 from protodask.errors import InputError, refusing
 from protodask.evaluation.interval import is_real
+
+Extractor = Callable[[Any], Any]
+Clock = Callable[[], float]
+
+COLLECT_EVERY = 100
+"""Items between collections of garbage."""
 
 PARTS = 5
 """Into which items are dealt for the coverage of timings held out."""
@@ -33,6 +42,112 @@ ROUNDING = 1e-9
 
 UPWARD = 1 + 1e-9
 """Curves are raised by so much that what lies on them, within the rounding of the solver, counts as below."""
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What extractors made of items, and how long that took."""
+
+    matrix: Floats
+    """(items, columns): the columns of a feature beside each other, features in order."""
+    widths: tuple[int, ...]
+    """Columns of each feature."""
+    seconds: Floats
+    """(features, items, repeats)."""
+
+
+def check_extractors(extractors: object) -> None:
+    """Refuse what cannot be run."""
+    if not isinstance(extractors, Mapping) or not extractors:
+        raise InputError(
+            "bad-setting",
+            f"extractors is {type(extractors).__name__ if extractors else 'empty'}.",
+            "Give a mapping from the name of each feature to a function of an item.",
+        )
+    for name, function in extractors.items():
+        if not isinstance(name, str) or not callable(function):
+            raise InputError(
+                "wrong-type",
+                f"The extractor {name!r} is a {type(function).__name__}.",
+                "Give functions of an item, by text names.",
+            )
+
+
+def extract(extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: int, clock: Clock) -> Extracted:
+    """Run every extractor on every item, `repeats` times; values are those of the last time.
+
+    Each runs once on the first item before it is timed, and all items are gone through before any is repeated.
+    """
+    with undisturbed():
+        first = [_value(function, next(iter(items)), name, 0) for name, function in extractors.items()]
+        widths = tuple(len(value) for value in first)
+        ends = np.cumsum(widths)
+        matrix = np.empty((len(items), int(ends[-1])))
+        seconds = np.empty((len(widths), len(items), repeats))
+        for repeat in range(repeats):
+            for number, item in enumerate(items):
+                for row, (name, function) in enumerate(extractors.items()):
+                    start = clock()
+                    value = _value(function, item, name, number)
+                    seconds[row, number, repeat] = clock() - start
+                    if len(value) != widths[row]:
+                        raise InputError(
+                            "user-code",
+                            f"The extractor {name!r} gave {len(value)} numbers for item {number}, and "
+                            f"{widths[row]} for item 0.",
+                            "Have it give as many for every item.",
+                        )
+                    matrix[number, ends[row] - widths[row] : ends[row]] = value
+                if number % COLLECT_EVERY == COLLECT_EVERY - 1:
+                    gc.collect(1)  # what is young: garbage is not collected by itself, and not while anything is timed
+    return Extracted(matrix, widths, seconds)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """One BLAS thread, and no garbage collection."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _value(function: Extractor, item: Any, name: str, number: int) -> Floats:
+    try:
+        found = function(item)
+    except Exception as error:
+        raise InputError(
+            "user-code",
+            f"The extractor {name!r} failed on item {number} ({type(error).__name__}: {error}).",
+            "Mend it, or leave that item out.",
+        ) from error
+    try:
+        return vector(found)
+    except ValueError as error:
+        raise InputError(
+            "user-code",
+            f"The extractor {name!r} gave {error} for item {number}.",
+            "Have it give a finite number, or a one-dimensional array of a fixed number of them.",
+        ) from error
+
+
+def vector(value: Any) -> Floats:
+    """A feature as its columns; a ValueError says what it is where it is not one."""
+    try:
+        found = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"a {type(value).__name__} that is no number") from None
+    if found.ndim == 0:
+        found = found[None]
+    if found.ndim != 1 or not len(found):
+        raise ValueError(f"an array of shape {found.shape}")
+    if not np.isfinite(found).all():
+        raise ValueError("a number that is not finite")
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +241,6 @@ def costs_of(
     headroom: float = 1.0,
 ) -> MeasuredCosts:
     """Curves over timings that are there already: of items of `sizes` (items,), (features, items, repeats)."""
-    check_measuring(1, quantile, degree, headroom)
     n, taken = np.asarray(sizes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     costs = headroom * np.stack([fit_quantile(n, own, quantile, degree) for own in taken])
     covered = taken <= evaluate(costs[:, None, :], n)[:, :, None]

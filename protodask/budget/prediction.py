@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.extraction import Clock, Extractor, undisturbed, vector
 from protodask.budget.greedy_index import GreedyIndex, GreedyWalk
 from protodask.budget.index import BudgetIndex
 from protodask.budget.lookup import as_items
 from protodask.budget.matrix_models import Model, predict_row
-from protodask.budget.measuring import checked_size, sizes_of
+from protodask.budget.measuring import Clock, Extractor, checked_size, sizes_of, undisturbed, vector
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
