@@ -186,26 +186,22 @@ def index_sequences(
     feature_names: Sequence[str] | None = None,
 ) -> GreedyIndex:
     """The look-up over sequences, by rising trade-off, with sets that several of them meet recorded once."""
-    numbers: dict[FeatureSet, int] = {}
-    accuracies: list[float] = []
+    accuracies: dict[FeatureSet, float] = {}
+    for _, order, known in grown:
+        for length, accuracy in enumerate(known):
+            if accuracy is not None:
+                accuracies.setdefault(frozenset(order[:length]), accuracy)
+    numbers = {features: number for number, features in enumerate(accuracies)}
     sequences = []
     for trade_off, order, known in grown:
-        recorded = []
-        for length, accuracy in enumerate(known):
-            features = frozenset(order[:length])
-            if accuracy is None:
-                recorded.append(-1)
-                continue
-            if features not in numbers:
-                numbers[features] = len(accuracies)
-                accuracies.append(accuracy)
-            recorded.append(numbers[features])
+        prefixes = [frozenset(order[:length]) for length in range(len(known))]
+        recorded = [-1 if accuracy is None else numbers[own] for own, accuracy in zip(prefixes, known, strict=True)]
         sequences.append(GreedySequence(trade_off, tuple(order), tuple(recorded)))
     return GreedyIndex(
         curves=curves,
         size=size,
-        sets=tuple(numbers),
-        accuracies=np.array(accuracies),
+        sets=tuple(accuracies),
+        accuracies=np.array(list(accuracies.values())),
         sequences=tuple(sequences),
         expanded=expanded,
         failures=tuple(failures),

@@ -89,16 +89,12 @@ def _write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
         return
     if table.group.dtype.kind not in "iu" or table.group.max(initial=0) > np.iinfo(np.int64).max:
         del columns["group"]
-    columns = {name: values.astype(_stored_type(values)) for name, values in columns.items()}
+    columns = {name: own.astype("float64" if own.dtype.kind == "f" else "int64") for name, own in columns.items()}
     specs = tuple(ArraySpec(name, str(values.dtype)) for name, values in columns.items())
     block_rows = 1 << max(len(table) - 1, 0).bit_length()
     store = ArrayStore(inside(place, GROUPS), Layout(len(table), block_rows), specs, store_key())
     store.create({"rows": len(table)})
     store.write(0, 0, columns)
-
-
-def _stored_type(values: NDArray[Any]) -> str:
-    return "float64" if values.dtype.kind == "f" else "int64"
 
 
 def describe_decisions(record: Mapping[str, Any], path: str) -> dict[str, Any]:
