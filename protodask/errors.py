@@ -98,7 +98,11 @@ def needed(seen: str, remedy: str) -> Iterator[None]:
 
 @contextmanager
 def refusing(
-    kinds: type[Exception] | tuple[type[Exception], ...], code: Code, seen: str, remedy: str
+    kinds: type[Exception] | tuple[type[Exception], ...],
+    code: Code,
+    seen: str,
+    remedy: str,
+    refusal: type[ProtodaskError] = InputError,
 ) -> Iterator[None]:
     """Say what cannot be used, where an error of these kinds shows that it cannot; what that error says follows.
 
@@ -108,7 +112,7 @@ def refusing(
         yield
     except kinds as error:
         told = f"{type(error).__name__}: {error}" if kinds is Exception else str(error)
-        raise InputError(code, f"{seen} ({told}).", remedy) from error
+        raise refusal(code, f"{seen} ({told}).", remedy) from error
 
 
 class NothingYetError(InputError):

@@ -115,14 +115,9 @@ def load_budgeted(
     )
     classifier = BudgetedClassifier(method=method, size=size, timed=predictor.timed, any_time=predictor.any_time)
     classifier.costs_ = index.curves
-    try:
+    seen = f"A model of {where} does not predict from its features"
+    with refusing(Exception, "damaged", seen, RECORD.remedy, FormatError):
         return classifier.serve(predictor)
-    except Exception as error:
-        raise FormatError(
-            "damaged",
-            f"A model of {where} does not predict from its features ({type(error).__name__}: {error}).",
-            RECORD.remedy,
-        ) from error
 
 
 def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str, Any]:

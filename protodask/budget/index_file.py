@@ -44,7 +44,7 @@ from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.whole_files import check_file_free, replace_file
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError, InputError, refusing
 from protodask.places import mask
 
 Index = BudgetIndex | GreedyIndex
@@ -147,10 +147,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[bytes, str]:
 
 
 def _open(content: bytes, where: str, kind: RecordKind) -> Fields:
-    try:
+    with refusing(ValueError, "damaged", f"{where} is damaged, or no {kind.name}", kind.remedy, FormatError):
         record = parse_json(content)
-    except ValueError as error:
-        raise FormatError("damaged", f"{where} is damaged, or no {kind.name} ({error}).", kind.remedy) from error
     return unseal(recognize(record, kind, where))
 
 

@@ -329,16 +329,13 @@ def _open_parquet(
             "wrong-kind", f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only."
         )
     edges, groups, schema = [0], [], None
+    unreadable = (pyarrow.ArrowException, UnicodeDecodeError)
     for number, file in enumerate(files):
-        with storage_errors(file, "reading"):
-            try:
-                opened = _parquet_file(file)
-                own = opened.schema_arrow
-                present = set(own.names)
-            except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-                raise FormatError(
-                    "wrong-kind", f"{mask(file)} is no readable Parquet file ({error}).", "Write it again."
-                ) from error
+        seen, remedy = f"{mask(file)} is no readable Parquet file", "Write it again."
+        with storage_errors(file, "reading"), refusing(unreadable, "wrong-kind", seen, remedy, FormatError):
+            opened = _parquet_file(file)
+            own = opened.schema_arrow
+            present = set(own.names)
         schema = own if schema is None else schema
         if group is not None:
             _check_group(file, group, schema, own)
