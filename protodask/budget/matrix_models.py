@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,8 +113,8 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
     """Folds stratified by class, with groups kept together where there are any."""
     if not isinstance(n_folds, int) or n_folds < 2:
         raise InputError("bad-setting", f"folds is {n_folds!r}.", "Give at least two.")
-    counts = Counter(codes.tolist())
-    rarest = min(counts, key=lambda code: (counts[code], code))
+    counts = np.bincount(codes)
+    rarest = int(counts.argmin())
     if counts[rarest] < n_folds:
         raise InputError(
             "too-few",
@@ -144,10 +143,10 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
         parts = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(empty, codes, own)
     folds = tuple((train, test) for train, test in parts)
     for train, _ in folds:
-        if missing := set(counts) - set(codes[train].tolist()):
+        if len(missing := np.setdiff1d(codes, codes[train])):
             raise InputError(
                 "too-few",
-                f"The class {classes[min(missing)]!r} is in the groups of one fold only.",
+                f"The class {classes[missing[0]]!r} is in the groups of one fold only.",
                 "Give more groups with items of that class, or fewer folds.",
             )
     return folds

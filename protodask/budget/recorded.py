@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, BinaryIO
 
-from protodask.budget.expanding import Accuracy, expander, usable
+from protodask.budget.expanding import Accuracy, OnEnd, expander, usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, describe_expansion, parse_expansion
 from protodask.budget.index_file import local_place
 from protodask.data.places.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
@@ -58,7 +59,7 @@ def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[s
     with sole_writer(place):
         with storage_errors(place, "reading"):
             known = _take_up(place, header)
-        yield _recorder(place, expand, known)
+        yield partial(_expand_recorded, place, expand, known)
 
 
 @contextmanager
@@ -74,27 +75,26 @@ def expanded_with(
         yield expand
 
 
-def _recorder(path: str, expand: Expand, known: dict[FeatureSet, Expansion]) -> Expand:
-    def expand_recorded(sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
-        missing = [features for features in sets if features not in known]
-        for features in sets:
-            if features in known:
-                on_end(known[features])
+def _expand_recorded(
+    path: str, expand: Expand, known: dict[FeatureSet, Expansion], sets: Sequence[FeatureSet], on_end: OnEnd
+) -> None:
+    missing = [features for features in sets if features not in known]
+    for features in sets:
+        if features in known:
+            on_end(known[features])
 
-        def write(expansion: Expansion) -> None:
-            expansion = usable(expansion)
-            with storage_errors(path, "writing"), open_to_append(*os.path.split(path)) as file:
-                file.write(_line(describe_expansion(expansion)))
-                file.flush()
-                flush_handle(file.fileno())
-            if expansion.failure is None:
-                known[expansion.features] = expansion
-            on_end(expansion)
+    def write(expansion: Expansion) -> None:
+        expansion = usable(expansion)
+        with storage_errors(path, "writing"), open_to_append(*os.path.split(path)) as file:
+            file.write(_line(describe_expansion(expansion)))
+            file.flush()
+            flush_handle(file.fileno())
+        if expansion.failure is None:
+            known[expansion.features] = expansion
+        on_end(expansion)
 
-        if missing:
-            expand(missing, write)
-
-    return expand_recorded
+    if missing:
+        expand(missing, write)
 
 
 def _take_up(path: str, header: Mapping[str, Any]) -> dict[FeatureSet, Expansion]:
