@@ -27,7 +27,6 @@ from protodask.data.tables.source_files import (
     check_present,
     find_files,
     is_table_path,
-    open_file,
     source_files,
 )
 from protodask.decisions.group_tables import GROUP, PROBABILITY
@@ -284,7 +283,12 @@ _read_recent_row_group = lru_cache(maxsize=4)(_read_row_group)
 def _parquet_file(path: str) -> Any:
     import pyarrow.parquet
 
-    return pyarrow.parquet.ParquetFile(open_file(path) if is_url(path) else path, page_checksum_verification=True)
+    if not is_url(path):
+        return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+    import fsspec
+
+    files, name = fsspec.core.url_to_fs(path)
+    return pyarrow.parquet.ParquetFile(name, filesystem=files, page_checksum_verification=True)
 
 
 def _numbers(column: Any, name: str) -> NDArray[np.float64]:
