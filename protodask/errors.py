@@ -96,6 +96,25 @@ def needed(seen: str, remedy: str) -> Iterator[None]:
         raise InputError("package-missing", seen, remedy) from error
 
 
+@contextmanager
+def refusing(
+    kinds: type[Exception] | tuple[type[Exception], ...],
+    code: Code,
+    seen: str,
+    remedy: str,
+    refusal: type[ProtodaskError] = InputError,
+) -> Iterator[None]:
+    """Say what cannot be used, where an error of these kinds shows that it cannot; what that error says follows.
+
+    Of any `Exception` at all, as code of the caller raises, its kind is told, too.
+    """
+    try:
+        yield
+    except kinds as error:
+        told = f"{type(error).__name__}: {error}" if kinds is Exception else str(error)
+        raise refusal(code, f"{seen} ({told}).", remedy) from error
+
+
 class NothingYetError(InputError):
     """What there is to work on has not come yet: in a scheduled pipeline, a matter of time."""
 

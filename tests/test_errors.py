@@ -16,6 +16,7 @@ from protodask.errors import (
     OutputExistsError,
     ProtodaskError,
     StorageError,
+    refusing,
     some,
 )
 
@@ -57,6 +58,23 @@ def test_some__names_the_first_of_many() -> None:
     assert some(["a", 2]) == "a, 2"
     assert some("abcde", most=3) == "a, b, c and 2 more"
     assert some([]) == ""
+
+
+def test_refusing__says_what_the_error_says() -> None:
+    with (
+        pytest.raises(InputError, match=r"^It is no number \(of no kind\)\. Give one\.$") as told,
+        refusing((TypeError, ValueError), "wrong-type", "It is no number", "Give one."),
+    ):
+        raise TypeError("of no kind")
+    assert told.value.code == "wrong-type"
+    assert isinstance(told.value.__cause__, TypeError)
+    with (
+        pytest.raises(InputError, match=r"It failed \(KeyError: 'x'\)\."),
+        refusing(Exception, "user-code", "It failed", "Mend it."),
+    ):
+        raise KeyError("x")
+    with pytest.raises(KeyError), refusing(ValueError, "wrong-type", "It is no number", "Give one."):
+        raise KeyError("x")
 
 
 PUBLISHED = """

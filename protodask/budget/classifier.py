@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, require_models, warn_of_failures
-from protodask.budget.extraction import Clock, Extractor, check_extractors, extract
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
@@ -27,10 +26,14 @@ from protodask.budget.index_building import SearchSettings, index_exploration, s
 from protodask.budget.lattice import check_exploration
 from protodask.budget.matrix_models import MatrixModels, fit_all, make_folds
 from protodask.budget.measuring import (
+    Clock,
+    Extractor,
     MeasuredCosts,
     as_coefficients,
+    check_extractors,
     check_measuring,
     costs_of,
+    extract,
     item_size,
     sizes_of,
 )
@@ -38,7 +41,7 @@ from protodask.budget.polynomials import Floats
 from protodask.budget.prediction import Prediction, Predictor, look_up_all, measure_overhead
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 from protodask.prototypes.estimator import PrototypeSetClassifier
 
 Method = Literal["index", "greedy-index", "greedy", "greedy-accuracy", "greedy-cost"]
@@ -192,12 +195,8 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"There are {len(X)} items and labels of shape {labels.shape}.",
                 "Give a label for each item.",
             )
-        try:
+        with refusing(TypeError, "wrong-type", "Labels cannot be put in order", "Give labels of one kind."):
             classes, codes = np.unique(labels, return_inverse=True)
-        except TypeError as error:
-            raise InputError(
-                "wrong-type", f"Labels cannot be put in order ({error}).", "Give labels of one kind."
-            ) from error
         if len(classes) < 2:
             raise InputError(
                 "one-class", f"The items are of {len(classes)} class.", "Give items of at least two classes."

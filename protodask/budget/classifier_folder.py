@@ -6,7 +6,6 @@ kind than prototype sets is a pickle, OUT/models/NUMBER.joblib.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import time
@@ -18,16 +17,16 @@ import numpy as np
 
 from protodask.budget.classifier import METHODS, BudgetedClassifier
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.extraction import Extractor, check_extractors
 from protodask.budget.folder import INDEX_FILE, MODELS, open_folder, other_model, read_model, write_folder
 from protodask.budget.index_file import Index, load_greedy, load_index, non_negative, or_null
 from protodask.budget.matrix_models import Model
-from protodask.budget.measuring import MeasuredCosts, item_size
+from protodask.budget.measuring import Extractor, MeasuredCosts, check_extractors, item_size
 from protodask.budget.prediction import Predictor
 from protodask.data.places.bounded import open_inside, read_bounded
 from protodask.data.places.locations import storage_errors
 from protodask.data.places.records import Fields, RecordKind
-from protodask.errors import FormatError, InputError, some
+from protodask.data.tables.source_files import bytes_digest
+from protodask.errors import FormatError, InputError, refusing, some
 from protodask.prototypes.estimator_rows import plain_label
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint, save_model
@@ -116,14 +115,9 @@ def load_budgeted(
     )
     classifier = BudgetedClassifier(method=method, size=size, timed=predictor.timed, any_time=predictor.any_time)
     classifier.costs_ = index.curves
-    try:
+    seen = f"A model of {where} does not predict from its features"
+    with refusing(Exception, "damaged", seen, RECORD.remedy, FormatError):
         return classifier.serve(predictor)
-    except Exception as error:
-        raise FormatError(
-            "damaged",
-            f"A model of {where} does not predict from its features ({type(error).__name__}: {error}).",
-            RECORD.remedy,
-        ) from error
 
 
 def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str, Any]:
@@ -135,7 +129,15 @@ def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str,
             "Use text or whole numbers.",
         )
     costs = classifier.costs_
-    measured = {} if not isinstance(costs, MeasuredCosts) else _describe_costs(costs)
+    measured = {}
+    if isinstance(costs, MeasuredCosts):
+        measured["measured"] = {
+            "quantile": costs.quantile,
+            "headroom": costs.headroom,
+            "items": len(costs.sizes),
+            "coverage": costs.coverage.tolist(),
+            "held_out_coverage": [or_null(one) for one in costs.held_out_coverage.tolist()],
+        }
     return {
         "method": classifier.method,
         "feature_names": list(predictor.names),
@@ -150,18 +152,6 @@ def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str,
     }
 
 
-def _describe_costs(costs: MeasuredCosts) -> dict[str, Any]:
-    return {
-        "measured": {
-            "quantile": costs.quantile,
-            "headroom": costs.headroom,
-            "items": len(costs.sizes),
-            "coverage": costs.coverage.tolist(),
-            "held_out_coverage": [or_null(one) for one in costs.held_out_coverage.tolist()],
-        }
-    }
-
-
 def _save_model(model: Model, where: str) -> dict[str, str]:
     if isinstance(model, PrototypeSet):
         save_model(model, where)
@@ -169,21 +159,12 @@ def _save_model(model: Model, where: str) -> dict[str, str]:
     import joblib  # type: ignore[import-untyped]
 
     content = io.BytesIO()
-    try:
+    seen, remedy = f"A {type(model).__name__} cannot be saved", "Use an estimator that can be pickled."
+    with refusing(Exception, "user-code", seen, remedy):
         joblib.dump(model, content)
-    except Exception as error:
-        raise InputError(
-            "user-code",
-            f"A {type(model).__name__} cannot be saved ({type(error).__name__}: {error}).",
-            "Use an estimator that can be pickled.",
-        ) from error
     with storage_errors(where, "writing"), open(where + PICKLE, "wb") as file:
         file.write(content.getbuffer())
-    return {"kind": "pickle", "digest": _digest(content.getvalue())}
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return {"kind": "pickle", "digest": bytes_digest(content.getvalue())}
 
 
 def _functions(extractors: Mapping[str, Extractor], names: tuple[str, ...]) -> tuple[Extractor, ...]:
@@ -235,7 +216,7 @@ def _read_pickle(where: str, name: str, digest: str) -> Model:
 
     with storage_errors(where, "reading"), open_inside(where, name) as file:
         content = read_bounded(file, MOST_PICKLE_BYTES, f"{where}/{name}")
-    if _digest(content) != digest:
+    if bytes_digest(content) != digest:
         raise other_model(f"{where}/{name}", RECORD)
     return joblib.load(io.BytesIO(content))
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from protodask.budget.column_accuracy import column_expander, fit_shape
-from protodask.budget.column_models import ModelsProgress, fit_sets
-from protodask.budget.expansions import Expand, Expansion, FeatureSet, warn_of_failures
+from protodask.budget.column_models import ModelsProgress, column_expander, fit_sets, fit_shape
+from protodask.budget.expansions import Expand, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_building import (
@@ -178,7 +177,10 @@ def _with_models(
         failures = {fit.features: fit.failure for fit in fits if fit.model is None}
         if not failures:
             break
-        left = tuple(_without_model(one, failures) for one in exploration.expansions)
+        left = tuple(
+            replace(one, accuracy=None, failure=failures[one.features]) if one.features in failures else one
+            for one in exploration.expansions
+        )
         exploration = replace(exploration, expansions=left, guarantee=math.inf)
     models = {fit.features: fit.model for fit in fits}
     weight = rows.summary.class_weight
@@ -190,9 +192,3 @@ def _with_models(
         tuple((weight / weight.sum()).tolist()),
         data.target_name,
     )
-
-
-def _without_model(expansion: Expansion, failures: Mapping[FeatureSet, str | None]) -> Expansion:
-    if expansion.features not in failures:
-        return expansion
-    return replace(expansion, accuracy=None, failure=failures[expansion.features])

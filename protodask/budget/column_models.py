@@ -1,25 +1,249 @@
-"""The models that a budget chooses among: one for each set of features that is an answer, fitted to all rows."""
+"""The prototype set classifier on some columns of a dataset: its accuracy, cross-validated, and its fit to all rows.
+
+The accuracy of a set of features is the share of the weight of all rows whose most probable class is right, each row
+classified by the model that was trained without its fold; for the empty set, by the shares of the classes alone. The
+fits of all sets and folds advance together: one pass over the data serves all those that wait for one. How far that may
+be off is told by parts of the rows, of which groups stay whole.
+
+The models that a budget chooses among are fitted to all rows: one for each set of features that is an answer.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 
-from protodask.budget.column_accuracy import crew_for, describe_error, fit_shape, is_own, set_name
-from protodask.budget.expansions import FeatureSet
+import numpy as np
+
+from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, restricted
 from protodask.budget.folder import MODELS
+from protodask.budget.noise import PARTS, Noise
 from protodask.data.format.dataset import Dataset
+from protodask.data.places.records import hash_text
 from protodask.engine import Engine
-from protodask.engine.together import Job, run_together
-from protodask.errors import FormatError
+from protodask.engine.together import Company, Job, run_together
+from protodask.errors import FormatError, InputError, ProtodaskError
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.draws import Fitting
+from protodask.prototypes.draws import Fitting, how_together
 from protodask.prototypes.fitting import fit_provenance
+from protodask.prototypes.folds import check_training_parts, folded_source, make_folds
+from protodask.prototypes.footprint import DOUBLE, Shape, most_together, shape_of
 from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.persistence import save_model
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.planning import require_shape
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
+from protodask.prototypes.training import Training, TrainingData, first_model
+from protodask.selection.fold_parts import FoldData, fold_parts
+from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums, merge_right
+from protodask.selection.tuning import require_reach
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How fits of a dataset advance together, and where they keep their scores between batches."""
+
+    company: Company
+    most: int
+    folder: str | None
+    """None where the scores of all fits at work fit into memory."""
+    n_classes: int
+
+    def keeper(self, name: str) -> ScoreKeeper:
+        """For the scores of the fit of a name."""
+        return MemoryScores() if self.folder is None else fresh_scores(os.path.join(self.folder, name), self.n_classes)
+
+
+def fit_shape(data: Dataset, config: FitConfig, weight_columns: int = 0) -> Shape:
+    """The shape of a fit on columns of a dataset, at most: of all of them, which a block then holds a second time."""
+    shape = shape_of(data, config)
+    viewed = -(-shape.n_features * shape.feature_bytes // DOUBLE)
+    return replace(
+        shape, weight_columns=shape.weight_columns + weight_columns, other_columns=shape.other_columns + viewed
+    )
+
+
+def crew_for(data: Dataset, config: FitConfig, engine: Engine, folder: str, shape: Shape) -> Crew:
+    """How fits of a shape advance together; one that would not keep the memory limit is refused before it begins."""
+    require_shape(shape, engine)
+    processes = engine.scheduler.processes()
+    company, most = how_together(engine, shape_of(data, config), data.n_rows, len(data.classes), config)
+    most = min(most, most_together(shape, processes))
+    stored = most * shape.score_bytes > processes.resident_bytes
+    if stored and processes.kind == "workers":
+        require_reach(engine, folder)
+    return Crew(company, most, folder if stored else None, len(data.classes))
+
+
+@contextmanager
+def column_expander(
+    data: Dataset,
+    features: FeatureColumns,
+    config: FitConfig,
+    n_folds: int,
+    engine: Engine,
+    rows: TrainingData,
+    folder: str,
+) -> Iterator[Expand]:
+    """Expands sets of `features` of a dataset by cross-validation; `rows` is what `training_data` says of it.
+
+    A set whose fit fails with an error of its own is handed over as one that failed, and the others go on. Large scores
+    between batches go into `folder`.
+    """
+    if config.n_batches < 1:
+        raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
+    config = replace(config, n_draws=1)
+    # A block has two further weights a row, for training and for judging.
+    crew = crew_for(data, config, engine, folder, fit_shape(data, config, weight_columns=2))
+    assignment = make_folds(engine, rows.source, len(data.classes), n_folds, config.seed, data.has_group, data.classes)
+    check_training_parts(assignment, data.classes, config.max_fraction)
+    folded = folded_source(rows.source, assignment)
+    try:
+        parts = fold_parts(engine, folded, rows, assignment.n_folds, config, data.has_group, crew.company, crew.most)
+        yield CrossValidation(engine, tuple(parts), features, config, crew, data.has_group).expand
+    finally:
+        engine.forget(folded)
+
+
+@dataclass(frozen=True)
+class _FoldDone:
+    """What came of the fit of one set that holds one fold out."""
+
+    number: int
+    """Of the set."""
+    fold: int
+    sums: RightSums | None
+    failure: str | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """The folds of a dataset, and how models on sets of its features are fitted to them."""
+
+    engine: Engine
+    parts: tuple[FoldData, ...]
+    features: FeatureColumns
+    config: FitConfig
+    crew: Crew
+    grouped: bool = False
+    """Whether rows belong to groups."""
+
+    def expand(self, sets: Sequence[FeatureSet], listen: Callable[[Expansion], None]) -> None:
+        """Fit all sets with each fold held out; `listen` gets a set when its last fold is done."""
+        waiting = {(number, part.fold) for number in range(len(sets)) for part in self.parts}
+        found: list[list[_FoldDone]] = [[] for _ in sets]
+        of_listener: list[Exception] = []
+
+        def heard(result: _FoldDone) -> Iterable[Job[_FoldDone]]:
+            waiting.discard((result.number, result.fold))
+            own = found[result.number]
+            own.append(result)
+            if len(own) == len(self.parts):
+                try:
+                    listen(_expansion(sets[result.number], own, self.grouped))
+                except Exception as error:
+                    of_listener.append(error)
+                    raise
+            return ()
+
+        def job(number: int, fold: int) -> Job[_FoldDone]:
+            return lambda engine: self._judge(engine, number, sets[number], self.parts[fold])
+
+        def judge(places: Iterable[tuple[int, int]], most: int) -> str | None:
+            """What is reported of a fit that failed, where one did."""
+            try:
+                run_together(
+                    self.engine, [job(*place) for place in places], heard, company=self.crew.company, most=most
+                )
+            except Exception as error:
+                if error in of_listener:
+                    raise
+                return own_failure(error)
+            return None
+
+        if judge(sorted(waiting), self.crew.most) is not None:
+            # In step, an error in a pass is one of all fits that it serves. Alone, each shows whose it is.
+            for number, fold in sorted(waiting):
+                if (failure := judge([(number, fold)], 1)) is not None:
+                    heard(_FoldDone(number, fold, None, failure, 0.0))
+
+    def _judge(self, engine: Engine, number: int, features: FeatureSet, part: FoldData) -> _FoldDone:
+        began = time.perf_counter()
+        sums, failure = None, None
+        try:
+            sums = self._held_out(engine, features, part)
+        except Exception as error:
+            failure = own_failure(error)
+        return _FoldDone(number, part.fold, sums, failure, time.perf_counter() - began)
+
+    def _held_out(self, engine: Engine, features: FeatureSet, part: FoldData) -> RightSums:
+        """Fit a set to all folds but one, and see how many rows of that it classifies right."""
+        weight, precision = part.data.summary.class_weight, self.config.precision
+        if not features:
+            return engine.reduce(
+                part.data.source, HELD_OUT_RIGHT, (), weight / weight.sum(), precision, PARTS, label="hold out"
+            )
+        data = restricted(part.data, self.features.columns_of(features))
+        keeper = self.crew.keeper(f"{set_name(features)}-fold-{part.fold}")
+        training = Training(data, self.config, engine, keeper)
+        sums = RightSums(0.0, 0.0, 0.0, np.zeros((2, PARTS)))
+        for step in training.steps(first_model(data, self.config)):
+            if step.model.n_rounds == self.config.n_batches:
+                sums = engine.reduce(
+                    step.source,
+                    HELD_OUT_RIGHT,
+                    step.model.last_round,
+                    step.model.marginals,
+                    precision,
+                    PARTS,
+                    label="hold out",
+                )
+        return sums
+
+
+def _expansion(features: FeatureSet, folds: Sequence[_FoldDone], grouped: bool) -> Expansion:
+    ordered = sorted(folds, key=lambda one: one.fold)  # they end in any order, and sums have one
+    seconds = math.fsum(one.seconds for one in ordered)
+    for one in ordered:
+        if one.sums is None:
+            return Expansion(features, None, one.failure, seconds)
+    sums = [one.sums for one in ordered if one.sums is not None]
+    right, weight = math.fsum(one.right for one in sums), math.fsum(one.weight for one in sums)
+    together = reduce(merge_right, sums)
+    noise = Noise.of(together.parts, together.heaviest, grouped)
+    return Expansion(features, right / weight, None, seconds, noise)
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether a fit that fails so fails by itself: its data or their numbers, not storage, cluster or memory."""
+    if isinstance(error, ProtodaskError):
+        return isinstance(error, InputError)
+    return isinstance(error, ValueError | ArithmeticError)
+
+
+def own_failure(error: BaseException) -> str:
+    """What is reported of a fit that failed by itself; any other error is raised again."""
+    if not is_own(error):
+        raise error
+    return str(error) if isinstance(error, ProtodaskError) else f"{type(error).__name__}: {error}"
+
+
+LONGEST_NAME = 40
+"""Characters of the name of a set in a path."""
+
+
+def set_name(features: FeatureSet) -> str:
+    """A set as a part of a path: the numbers of its features, or where they are many a digest of them."""
+    numbers = "-".join(map(str, sorted(features)))
+    if len(numbers) <= LONGEST_NAME:
+        return numbers or "none"
+    return hash_text(numbers)
 
 
 @dataclass(frozen=True)
@@ -66,9 +290,7 @@ def fit_sets(
             try:
                 model, history = fitting.run(part, data.has_group, crew.company, 1)
             except Exception as error:
-                if not is_own(error):
-                    raise
-                return SetFit(chosen, None, describe_error(error))
+                return SetFit(chosen, None, own_failure(error))
             provenance = fit_provenance(data, config, history, None, model.n_batches)
             return SetFit(chosen, replace(model, provenance=provenance))
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.polynomials import Floats, evaluate, first_range_below, position, position_after
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 
 LARGEST_COEFFICIENT = 1e200
 """Sums and derivatives of costs stay within the range of floats."""
@@ -36,14 +36,13 @@ class CostCurves:
     @staticmethod
     def of(costs: ArrayLike, sizes: tuple[float, float] = (0.0, math.inf)) -> CostCurves:
         """Checked: no feature may have a negative cost at any size, since a set must not cost less than its parts."""
-        try:
+        with refusing(
+            (TypeError, ValueError),
+            "wrong-type",
+            "The costs are no table of numbers",
+            "Give a row of coefficients for each feature, constant first, all rows of the same length.",
+        ):
             coefficients = np.array(costs, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                "wrong-type",
-                f"The costs are no table of numbers ({error}).",
-                "Give a row of coefficients for each feature, constant first, all rows of the same length.",
-            ) from error
         if coefficients.ndim != 2 or 0 in coefficients.shape:
             raise InputError(
                 "wrong-shape",
@@ -58,7 +57,12 @@ class CostCurves:
                 f"A cost has {coefficients.shape[1]} coefficients.",
                 f"Give at most {MOST_COEFFICIENTS}; the fewest that describe the costs serve best.",
             )
-        low, high = _range(sizes)
+        try:
+            low, high = map(float, sizes)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(
+                "bad-setting", f"The sizes of items are {sizes!r}.", "Give two numbers: (smallest, largest)."
+            ) from error
         if not 0 <= low <= high or math.isinf(low):
             raise InputError(
                 "bad-setting",
@@ -128,14 +132,3 @@ def padded(rows: Sequence[Sequence[float] | Floats]) -> Floats:
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
     return table
-
-
-def _range(sizes: object) -> tuple[float, float]:
-    """The smallest and the largest size."""
-    try:
-        low, high = map(float, sizes)  # type: ignore[call-overload]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(
-            "bad-setting", f"The sizes of items are {sizes!r}.", "Give two numbers: (smallest, largest)."
-        ) from error
-    return low, high

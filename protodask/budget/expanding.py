@@ -116,7 +116,9 @@ class Expanding:
 def usable(expansion: Expansion) -> Expansion:
     """An expansion that either has a finite accuracy or says why there is none."""
     if expansion.failure is not None:
-        return replace(expansion, accuracy=None, failure=_writable(expansion.failure))
+        # No more than anybody reads of each of thousands, in characters that every file takes.
+        failure = expansion.failure[:MOST_FAILURE_CHARACTERS].encode(errors="backslashreplace").decode()
+        return replace(expansion, accuracy=None, failure=failure)
     if expansion.accuracy is None:
         return replace(expansion, failure="Nothing was said of its accuracy.")
     if not math.isfinite(expansion.accuracy):
@@ -126,11 +128,6 @@ def usable(expansion: Expansion) -> Expansion:
         failure = f"Its accuracy is {expansion.accuracy}, which is beyond {LARGEST_ACCURACY:g}."
         return replace(expansion, accuracy=None, failure=failure)
     return expansion
-
-
-def _writable(failure: str) -> str:
-    """No more than anybody reads of each of thousands, in characters that every file takes."""
-    return failure[:MOST_FAILURE_CHARACTERS].encode(errors="backslashreplace").decode()
 
 
 def _expand_one(accuracy: Accuracy, features: FeatureSet) -> Expansion:

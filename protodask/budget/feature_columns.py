@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -101,16 +102,11 @@ def feature_columns(
     return FeatureColumns(tuple(features), tuple(tuple(own) for own, _ in features.values()), curves)
 
 
-@dataclass(frozen=True, eq=False)
-class TakeColumns:
+def _take_columns(block: Block, kept: Integers) -> Block:
     """A block with some of its encoded features only."""
-
-    kept: Integers
-
-    def __call__(self, block: Block) -> Block:
-        # `take` makes rows that lie one after the other, as they would in a dataset of these columns alone.
-        features = np.take(block[FEATURES.name], self.kept, axis=1)
-        return Block(block.number, block.start, {**block.arrays, FEATURES.name: features})
+    # `take` makes rows that lie one after the other, as they would in a dataset of these columns alone.
+    features = np.take(block[FEATURES.name], kept, axis=1)
+    return Block(block.number, block.start, {**block.arrays, FEATURES.name: features})
 
 
 def restricted(data: TrainingData, columns: frozenset[str]) -> TrainingData:
@@ -125,7 +121,7 @@ def restricted(data: TrainingData, columns: frozenset[str]) -> TrainingData:
     summary = data.summary
     return replace(
         data,
-        source=ViewedSource(data.source, TakeColumns(kept), f"columns-{digest}"),
+        source=ViewedSource(data.source, partial(_take_columns, kept=kept), f"columns-{digest}"),
         summary=replace(
             summary,
             mean=summary.mean[kept],

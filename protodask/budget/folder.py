@@ -47,9 +47,7 @@ def open_folder(path: str | os.PathLike[str], kind: RecordKind) -> Fields:
     where = local_place(path, f"{kind.name}s")
     if not os.path.lexists(where):
         raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
-    fields = recognize(read_marker(where), kind, where)
-    unseal(fields)
-    return fields
+    return unseal(recognize(read_marker(where), kind, where))
 
 
 def read_model(place: str, fingerprint: str, kind: RecordKind) -> PrototypeSet:

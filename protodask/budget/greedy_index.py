@@ -133,39 +133,41 @@ class GreedyIndex:
         ]
 
 
+@dataclass
 class GreedyWalk:
     """A sequence followed on one item: which feature to compute next is asked with what is left of the budget."""
 
-    def __init__(self, features: tuple[int, ...], costs: tuple[float, ...], best: tuple[int, ...]) -> None:
-        self._features = features
-        self._costs = costs
-        self._best = best
-        self.done = 0
-        """Features computed."""
+    features: tuple[int, ...]
+    costs: tuple[float, ...]
+    """Of its prefixes, from the empty one, at the size of the item."""
+    best: tuple[int, ...]
+    """The most accurate recorded set up to each prefix."""
+    done: int = 0
+    """Features computed."""
 
     @property
     def reached(self) -> int:
         """The most accurate recorded set so far, -1 where there is none."""
-        return self._best[self.done]
+        return self.best[self.done]
 
     def target(self, left: float) -> int:
         """The most accurate recorded set within what is left, counting features as dear as expected."""
-        return self._best[self._longest(left)]
+        return self.best[self._longest(left)]
 
     def next_feature(self, left: float) -> int | None:
         """The feature to compute now; None where no recorded set within what is left is more accurate."""
-        if self._best[self._longest(left)] == self.reached:
+        if self.best[self._longest(left)] == self.reached:
             return None
-        return self._features[self.done]
+        return self.features[self.done]
 
     def advance(self) -> None:
         """Say that the feature was computed."""
         self.done += 1
 
     def _longest(self, left: float) -> int:
-        spent = self._costs[self.done]
+        spent = self.costs[self.done]
         longest = self.done
-        while longest + 1 < len(self._costs) and self._costs[longest + 1] - spent <= left:
+        while longest + 1 < len(self.costs) and self.costs[longest + 1] - spent <= left:
             longest += 1
         return longest
 
@@ -184,26 +186,22 @@ def index_sequences(
     feature_names: Sequence[str] | None = None,
 ) -> GreedyIndex:
     """The look-up over sequences, by rising trade-off, with sets that several of them meet recorded once."""
-    numbers: dict[FeatureSet, int] = {}
-    accuracies: list[float] = []
+    accuracies: dict[FeatureSet, float] = {}
+    for _, order, known in grown:
+        for length, accuracy in enumerate(known):
+            if accuracy is not None:
+                accuracies.setdefault(frozenset(order[:length]), accuracy)
+    numbers = {features: number for number, features in enumerate(accuracies)}
     sequences = []
     for trade_off, order, known in grown:
-        recorded = []
-        for length, accuracy in enumerate(known):
-            features = frozenset(order[:length])
-            if accuracy is None:
-                recorded.append(-1)
-                continue
-            if features not in numbers:
-                numbers[features] = len(accuracies)
-                accuracies.append(accuracy)
-            recorded.append(numbers[features])
+        prefixes = [frozenset(order[:length]) for length in range(len(known))]
+        recorded = [-1 if accuracy is None else numbers[own] for own, accuracy in zip(prefixes, known, strict=True)]
         sequences.append(GreedySequence(trade_off, tuple(order), tuple(recorded)))
     return GreedyIndex(
         curves=curves,
         size=size,
-        sets=tuple(numbers),
-        accuracies=np.array(accuracies),
+        sets=tuple(accuracies),
+        accuracies=np.array(list(accuracies.values())),
         sequences=tuple(sequences),
         expanded=expanded,
         failures=tuple(failures),

@@ -162,4 +162,4 @@ def warn_of_assumption(index: BudgetIndex, stacklevel: int) -> None:
 def _rounded_up(value: float) -> float:
     """To three digits, so that it is no less than what was observed."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return float(f"{math.ceil(value / unit) * unit:.3g}") if value > 0 else 0.0
+    return float(f"{math.ceil(value / unit) * unit:.3g}")

@@ -44,7 +44,7 @@ from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.whole_files import check_file_free, replace_file
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError, InputError, refusing
 from protodask.places import mask
 
 Index = BudgetIndex | GreedyIndex
@@ -147,13 +147,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[bytes, str]:
 
 
 def _open(content: bytes, where: str, kind: RecordKind) -> Fields:
-    try:
+    with refusing(ValueError, "damaged", f"{where} is damaged, or no {kind.name}", kind.remedy, FormatError):
         record = parse_json(content)
-    except ValueError as error:
-        raise FormatError("damaged", f"{where} is damaged, or no {kind.name} ({error}).", kind.remedy) from error
-    fields = recognize(record, kind, where)
-    unseal(fields)
-    return fields
+    return unseal(recognize(record, kind, where))
 
 
 def _describe(index: BudgetIndex) -> dict[str, Any]:
@@ -219,10 +215,8 @@ def _numbers_or_null(fields: Fields, name: str, missing: float) -> Floats:
     if not isinstance(values, list):
         fields.damaged(f"{name} is not a list")
     known = [value for value in values if value is not None]
-    found = np.full(len(values), missing)
-    is_known = np.array([value is not None for value in values], dtype=np.bool_)
-    found[is_known] = replace(fields, record={name: known}).floats(name, len(known))
-    return found
+    numbers = iter(replace(fields, record={name: known}).floats(name, len(known)).tolist())
+    return np.array([missing if value is None else next(numbers) for value in values], dtype=np.float64)
 
 
 def _within(fields: Fields, name: str) -> Fields:

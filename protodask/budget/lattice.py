@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget.bounds import ROUNDING, Bounds
-from protodask.budget.cost_order import CostOrder, Masks
+from protodask.budget.bounds import ROUNDING, Bounds, CostOrder, Masks
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import Expanding
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models

@@ -18,7 +18,7 @@ from protodask.budget.expansions import Choice, FeatureSet
 from protodask.budget.polynomials import Flags, Floats, Integers, evaluate, horner, plain_rows
 from protodask.budget.skyline import MARGIN, TINY, Listing
 from protodask.engine.lazy import is_lazy, map_values
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 
 CHUNK_ITEMS = 8192
 """Items looked up at once: the dozen arrays of one value each take less than a megabyte."""
@@ -82,12 +82,9 @@ def as_items(curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> tuple[
 
 
 def _as_floats(name: str, values: ArrayLike) -> Floats:
-    try:
+    kinds = (TypeError, ValueError, OverflowError)
+    with refusing(kinds, "wrong-type", f"The {name} are no numbers", "Give a number for each item."):
         return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(
-            "wrong-type", f"The {name} are no numbers ({error}).", "Give a number for each item."
-        ) from error
 
 
 @dataclass(frozen=True, eq=False)

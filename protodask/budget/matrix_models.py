@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from protodask.budget.noise import Estimate
 from protodask.budget.polynomials import Floats
 from protodask.engine import Engine, one_blas_thread, thread_engine
 from protodask.engine.together import each_together
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 from protodask.prototypes.estimator import PrototypeSetClassifier
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.model import PrototypeSet
@@ -66,15 +65,14 @@ class MatrixModels:
 
     def fit(self, features: FeatureSet) -> Model:
         """The model on all rows."""
-        try:
-            return as_served(fit_model(self.estimator, self.columns(features), self.codes))
-        except Exception as error:
-            raise InputError(
-                "user-code",
-                f"The model on the features {sorted(features)} could be fitted in cross-validation, and not to all "
-                f"items ({type(error).__name__}: {error}).",
-                "Choose an estimator that bears all items.",
-            ) from error
+        with refusing(
+            Exception,
+            "user-code",
+            f"The model on the features {sorted(features)} could be fitted in cross-validation, and not to all items",
+            "Choose an estimator that bears all items.",
+        ):
+            model = fit_model(self.estimator, self.columns(features), self.codes)
+            return model.model_ if isinstance(model, PrototypeSetClassifier) else model
 
     def shares(self) -> Floats:
         """Of the classes: what is predicted where nothing is computed (K,)."""
@@ -96,11 +94,6 @@ def fit_model(estimator: Any, rows: Floats, codes: Codes, predicting: Floats | N
         return own if predicting is None else own.predict(predicting)
 
 
-def as_served(model: Any) -> Model:
-    """What predicts one row at a time."""
-    return model.model_ if isinstance(model, PrototypeSetClassifier) else model
-
-
 def predict_row(model: Model, row: Floats) -> Floats:
     """Probabilities (K,) of one row (1, columns)."""
     if isinstance(model, PrototypeSet):
@@ -120,8 +113,8 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
     """Folds stratified by class, with groups kept together where there are any."""
     if not isinstance(n_folds, int) or n_folds < 2:
         raise InputError("bad-setting", f"folds is {n_folds!r}.", "Give at least two.")
-    counts = Counter(codes.tolist())
-    rarest = min(counts, key=lambda code: (counts[code], code))
+    counts = np.bincount(codes)
+    rarest = int(counts.argmin())
     if counts[rarest] < n_folds:
         raise InputError(
             "too-few",
@@ -139,12 +132,8 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
                 f"There are groups of shape {own.shape} and {len(codes)} items.",
                 "Say of each item which group it is in.",
             )
-        try:
+        with refusing(TypeError, "wrong-type", "Groups cannot be put in order", "Give groups of one kind."):
             n_groups = len(np.unique(own))
-        except TypeError as error:
-            raise InputError(
-                "wrong-type", f"Groups cannot be put in order ({error}).", "Give groups of one kind."
-            ) from error
         if n_groups < n_folds:
             raise InputError(
                 "too-few",
@@ -154,10 +143,10 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
         parts = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(empty, codes, own)
     folds = tuple((train, test) for train, test in parts)
     for train, _ in folds:
-        if missing := set(counts) - set(codes[train].tolist()):
+        if len(missing := np.setdiff1d(codes, codes[train])):
             raise InputError(
                 "too-few",
-                f"The class {classes[min(missing)]!r} is in the groups of one fold only.",
+                f"The class {classes[missing[0]]!r} is in the groups of one fold only.",
                 "Give more groups with items of that class, or fewer folds.",
             )
     return folds

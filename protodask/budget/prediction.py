@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.extraction import Clock, Extractor, undisturbed, vector
 from protodask.budget.greedy_index import GreedyIndex, GreedyWalk
 from protodask.budget.index import BudgetIndex
 from protodask.budget.lookup import as_items
 from protodask.budget.matrix_models import Model, predict_row
-from protodask.budget.measuring import checked_size, sizes_of
+from protodask.budget.measuring import Clock, Extractor, checked_size, sizes_of, undisturbed, vector
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
@@ -218,9 +217,7 @@ class _Run:
         while order:
             left = self._left()
             if self.lost[order].any() or (of.any_time and self.prices[order].sum() > left):
-                within = left if of.any_time else math.inf
-                target = of.answers.reachable(self.had, self.lost, self.prices, within)
-                order = [feature for feature in of.answers.orders[target] if not self.had[feature]]
+                order = self._missing(left if of.any_time else math.inf)
                 if not order:
                     break
             self._extract(order.pop(0))
@@ -242,21 +239,18 @@ class _Run:
         target = walk.target(left)
         while (feature := walk.next_feature(self._left())) is not None:
             self._extract(feature)
-            if self.lost[feature]:
-                self._detour()
+            if self.lost[feature]:  # the sequence cannot go on: then the best set within what is left
+                while missing := self._missing(self._left()):
+                    self._extract(missing[0])
                 break
             walk.advance()
         return frozenset() if target < 0 or left < 0 else of.index.sets[target]
 
-    def _detour(self) -> None:
-        """Where a sequence cannot go on for want of a feature: the best set within what is left."""
-        of = self.of
-        while True:
-            target = of.answers.reachable(self.had, self.lost, self.prices, self._left())
-            missing = [feature for feature in of.answers.orders[target] if not self.had[feature]]
-            if not missing:
-                return
-            self._extract(missing[0])
+    def _missing(self, left: float) -> list[int]:
+        """What is still to be computed for the best set within what is left, in its order."""
+        answers = self.of.answers
+        target = answers.reachable(self.had, self.lost, self.prices, left)
+        return [feature for feature in answers.orders[target] if not self.had[feature]]
 
     def _extract(self, feature: int) -> None:
         of = self.of

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, BinaryIO
 
-from protodask.budget.expanding import Accuracy, expander, usable
+from protodask.budget.expanding import Accuracy, OnEnd, expander, usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, describe_expansion, parse_expansion
 from protodask.budget.index_file import local_place
 from protodask.data.places.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
@@ -22,7 +23,7 @@ from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import CHECKSUM, RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.places.whole_files import write_whole
 from protodask.engine import EngineLike, open_engine
-from protodask.errors import InputError, some
+from protodask.errors import InputError, refusing, some
 
 RECORD = RecordKind(
     "record of expansions",
@@ -45,13 +46,20 @@ def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[s
         yield expand
         return
     place = os.path.realpath(local_place(path, "records of expansions"))
-    header = {"format": RECORD.format, "version": RECORD.version, "key": _plain(key)}
+    with refusing(
+        (TypeError, ValueError),
+        "wrong-type",
+        "The key of a record of expansions has something in it that JSON has not",
+        "Use texts, finite numbers, lists and dictionaries.",
+    ):
+        plain = json.loads(json.dumps(dict(key), allow_nan=False))
+    header = {"format": RECORD.format, "version": RECORD.version, "key": plain}
     with storage_errors(place, "writing"):
         os.makedirs(os.path.dirname(place), exist_ok=True)
     with sole_writer(place):
         with storage_errors(place, "reading"):
             known = _take_up(place, header)
-        yield _recorder(place, expand, known)
+        yield partial(_expand_recorded, place, expand, known)
 
 
 @contextmanager
@@ -67,27 +75,26 @@ def expanded_with(
         yield expand
 
 
-def _recorder(path: str, expand: Expand, known: dict[FeatureSet, Expansion]) -> Expand:
-    def expand_recorded(sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
-        missing = [features for features in sets if features not in known]
-        for features in sets:
-            if features in known:
-                on_end(known[features])
+def _expand_recorded(
+    path: str, expand: Expand, known: dict[FeatureSet, Expansion], sets: Sequence[FeatureSet], on_end: OnEnd
+) -> None:
+    missing = [features for features in sets if features not in known]
+    for features in sets:
+        if features in known:
+            on_end(known[features])
 
-        def write(expansion: Expansion) -> None:
-            expansion = usable(expansion)
-            with storage_errors(path, "writing"), open_to_append(*os.path.split(path)) as file:
-                file.write(_line(describe_expansion(expansion)))
-                file.flush()
-                flush_handle(file.fileno())
-            if expansion.failure is None:
-                known[expansion.features] = expansion
-            on_end(expansion)
+    def write(expansion: Expansion) -> None:
+        expansion = usable(expansion)
+        with storage_errors(path, "writing"), open_to_append(*os.path.split(path)) as file:
+            file.write(_line(describe_expansion(expansion)))
+            file.flush()
+            flush_handle(file.fileno())
+        if expansion.failure is None:
+            known[expansion.features] = expansion
+        on_end(expansion)
 
-        if missing:
-            expand(missing, write)
-
-    return expand_recorded
+    if missing:
+        expand(missing, write)
 
 
 def _take_up(path: str, header: Mapping[str, Any]) -> dict[FeatureSet, Expansion]:
@@ -112,8 +119,7 @@ def _check_header(path: str, line: bytes, wanted: Mapping[str, Any]) -> None:
         found = parse_json(line)
     except ValueError:
         found = None
-    fields = recognize(found, RECORD, path)
-    unseal(fields)
+    fields = unseal(recognize(found, RECORD, path))
     before, now = fields.record.get("key"), wanted["key"]
     if not isinstance(before, dict):
         fields.damaged("it does not say what build it is of")
@@ -153,15 +159,3 @@ def _unpack(line: bytes) -> Expansion | None:
     except ValueError:
         pass
     return None
-
-
-def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(key), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            "wrong-type",
-            f"The key of a record of expansions has something in it that JSON has not ({error}).",
-            "Use texts, finite numbers, lists and dictionaries.",
-        ) from error
-    return plain

@@ -12,9 +12,11 @@ of the true one by no more, while tables have about `20 sqrt(n) / 2` entries and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,28 +29,31 @@ NEGLIGIBLE = 1e-25
 
 @dataclass(frozen=True)
 class CountTable:
-    """`probability[j]` is that of `start + j` positives."""
+    """`probability[j]` is that of `start + j` positives; of N sets of as many items each, `probability[:, j]`."""
 
     start: int
     probability: Floats
+    negligible: float = NEGLIGIBLE
+    """What is below it is dropped."""
 
     @property
     def counts(self) -> Floats:
         """The numbers of positives that the entries are for."""
-        return np.arange(self.start, self.start + len(self.probability), dtype=np.float64)
+        return np.arange(self.start, self.start + self.probability.shape[-1], dtype=np.float64)
 
-    def add(self, eta: float) -> CountTable:
-        """The table with one more item, of probability `eta`."""
-        grown = np.empty(len(self.probability) + 1)
-        grown[0] = 0.0
-        np.multiply(self.probability, eta, out=grown[1:])
-        grown[:-1] += self.probability * (1 - eta)
-        first, last = 0, len(grown)
-        while grown[first] < NEGLIGIBLE:
-            first += 1
-        while grown[last - 1] < NEGLIGIBLE:
-            last -= 1
-        return CountTable(self.start + first, grown[first:last])
+    def add(self, eta: float | Floats) -> CountTable:
+        """The table with one more item, of probability `eta`, or one more in each set (N, 1)."""
+        *sets, width = self.probability.shape
+        grown = np.empty((*sets, width + 1))
+        grown[..., 0] = 0.0
+        np.multiply(self.probability, eta, out=grown[..., 1:])
+        grown[..., :-1] += self.probability * (1 - eta)
+        kept = grown >= self.negligible
+        if sets:  # in a single table what is kept lies together
+            grown *= kept
+            kept = np.logical_or.reduce(kept)
+        first, last = int(kept.argmax()), width + 1 - int(kept[::-1].argmax())
+        return CountTable(self.start + first, np.ascontiguousarray(grown[..., first:last]), self.negligible)
 
 
 NO_ITEMS = CountTable(0, np.ones(1))
@@ -59,14 +64,20 @@ def count_table(probability: Iterable[float]) -> CountTable:
     return reduce(CountTable.add, probability, NO_ITEMS)
 
 
-def prefix_tables(probability: Floats) -> list[CountTable]:
-    """The tables of the first 0, 1, .. n items: some `20 n sqrt(n) / 3` numbers at most, 8 MiB for 3,000 items."""
-    tables = [NO_ITEMS]
-    for eta in probability.tolist():
-        tables.append(tables[-1].add(eta))
-    return tables
+def prefix_tables(probability: Floats, none: CountTable = NO_ITEMS) -> list[CountTable]:
+    """The tables of the first 0, 1, .. n items: some `20 n sqrt(n) / 3` numbers at most, 8 MiB for 3,000 items.
+
+    Items (n,), or with the table of `none` of N sets, (N, n).
+    """
+    return [*accumulate(_items(probability), CountTable.add, initial=none)]
 
 
-def suffix_tables(probability: Floats) -> list[CountTable]:
-    """The tables of the items after the first 0, 1, .. n: one pass from the end."""
-    return prefix_tables(probability[::-1])[::-1]
+def neighbouring_tables(probability: Floats, none: CountTable = NO_ITEMS) -> Iterator[tuple[CountTable, CountTable]]:
+    """The tables of the first 0, 1, .. n items, and of all others: those in one pass from the end."""
+    others = reversed(prefix_tables(probability[..., ::-1], none))
+    yield from zip(accumulate(_items(probability), CountTable.add, initial=none), others, strict=True)
+
+
+def _items(probability: Floats) -> list[Any]:
+    """Each item's probability, or (N, 1) of those of N sets."""
+    return probability.tolist() if probability.ndim == 1 else [*np.moveaxis(probability, -1, 0)[:, :, None]]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.places.locations import inside
 from protodask.data.places.records import RecordKind, recognize, seal, unseal
-from protodask.data.places.storage import Kind
-from protodask.data.tables.parquet_folder import create_folder, write_part, write_table
+from protodask.data.places.storage import Kind, published
+from protodask.data.tables.parquet_folder import create_folder, is_parquet, write_table
+from protodask.data.tables.table_files import FolderParts, TableSink
 from protodask.decisions.group_tables import COLUMNS, GROUP, PROBABILITY, GroupDecisions
 from protodask.engine import Arrays, Layout, Sink
 from protodask.places import mask
@@ -33,60 +35,53 @@ GROUPS = "groups"
 """Where the table of groups lies: the Zarr group of this name, or the file `_groups.parquet`."""
 
 
-@dataclass(frozen=True)
-class Form:
-    """What is written for each row."""
+@contextmanager
+def published_decisions(
+    where: str,
+    overwrite: bool,
+    layout: Layout,
+    names: tuple[str, ...],
+    record: Mapping[str, Any],
+    groups: GroupDecisions | None,
+) -> Iterator[Sink]:
+    """Hand out a place for the blocks of decisions, which is at `where` once the body is done, whole or not at all.
 
-    names: tuple[str, ...] = ()
-    """Of the classes of which some are selected; none where the row is selected or not."""
-    has_group: bool = False
-
-    @property
-    def per_row(self) -> bool:
-        return bool(self.names)
-
-
-def create_store(place: str, parquet: bool, layout: Layout, form: Form, record: Mapping[str, Any]) -> Sink:
-    """A place for the blocks of decisions; `record` says what was decided."""
-    identity = store_key()
-    sealed = seal(
-        {"format": DECISIONS.format, "version": RECORD.version, **record, "identity": identity}, DECISIONS.name
-    )
-    if parquet:
-        create_folder(place, sealed)
-        return DecisionFiles(place, form.names, identity)
-    if form.per_row:
-        arrays = (ArraySpec(SELECTED, "int8", len(form.names)), ArraySpec(EXPECTED_LOSS, "float64"))
-    else:
-        arrays = (ArraySpec(SELECTED, "int8"), ArraySpec(PROBABILITY, "float64"))
-    store = ArrayStore(place, layout, arrays, identity)
-    store.create(sealed)
-    return store
-
-
-@dataclass(frozen=True)
-class DecisionFiles:
-    """Writes each block as a Parquet file of its own."""
-
-    folder: str
-    names: tuple[str, ...]
-    identity: str
-
-    def write(self, number: int, start: int, arrays: Arrays) -> None:
-        selected = arrays[SELECTED] != 0
-        columns: dict[str, Any] = {"row": np.arange(start, start + len(selected), dtype=np.int64)}
-        if GROUP in arrays:
-            columns[GROUP] = arrays[GROUP]
-        if self.names:
-            for position, name in enumerate(self.names):
-                columns[f"{SELECTED}_{name}"] = np.ascontiguousarray(selected[:, position])
-            columns[EXPECTED_LOSS] = arrays[EXPECTED_LOSS]
+    `names` are those of the classes of which some are selected; none where a row is selected or not. `record` says what
+    was decided, and `groups` on each group if there are groups.
+    """
+    identity, parquet = store_key(), is_parquet(where)
+    record = {"format": DECISIONS.format, "version": RECORD.version, **record, "identity": identity}
+    sealed = seal(record, DECISIONS.name)
+    with published(where, overwrite, DECISIONS) as place:
+        if parquet:
+            create_folder(place, sealed)
+            yield TableSink(FolderParts(place, identity), partial(_columns, names))
         else:
-            columns |= {SELECTED: selected, PROBABILITY: arrays[PROBABILITY]}
-        write_part(self.folder, number, self.identity, columns)
+            if names:
+                arrays = (ArraySpec(SELECTED, "int8", len(names)), ArraySpec(EXPECTED_LOSS, "float64"))
+            else:
+                arrays = (ArraySpec(SELECTED, "int8"), ArraySpec(PROBABILITY, "float64"))
+            store = ArrayStore(place, layout, arrays, identity)
+            store.create(sealed)
+            yield store
+        if groups is not None:
+            _write_groups(place, parquet, groups)
 
 
-def write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
+def _columns(names: tuple[str, ...], start: int, arrays: Arrays) -> dict[str, Any]:
+    """The columns of a table of decisions, those of rows from number `start`."""
+    selected = arrays[SELECTED] != 0
+    columns: dict[str, Any] = {"row": np.arange(start, start + len(selected), dtype=np.int64)}
+    if GROUP in arrays:
+        columns[GROUP] = arrays[GROUP]
+    if not names:
+        return {**columns, SELECTED: selected, PROBABILITY: arrays[PROBABILITY]}
+    for position, name in enumerate(names):
+        columns[f"{SELECTED}_{name}"] = np.ascontiguousarray(selected[:, position])
+    return {**columns, EXPECTED_LOSS: arrays[EXPECTED_LOSS]}
+
+
+def _write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
     """Write a row for each group; into Zarr its label only where labels are int64, and always its first row."""
     columns: dict[str, NDArray[Any]] = {name: getattr(table, name) for name in COLUMNS}
     if parquet:
@@ -94,7 +89,7 @@ def write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
         return
     if table.group.dtype.kind not in "iu" or table.group.max(initial=0) > np.iinfo(np.int64).max:
         del columns["group"]
-    columns = {name: values.astype(_stored_type(values)) for name, values in columns.items()}
+    columns = {name: own.astype("float64" if own.dtype.kind == "f" else "int64") for name, own in columns.items()}
     specs = tuple(ArraySpec(name, str(values.dtype)) for name, values in columns.items())
     block_rows = 1 << max(len(table) - 1, 0).bit_length()
     store = ArrayStore(inside(place, GROUPS), Layout(len(table), block_rows), specs, store_key())
@@ -102,14 +97,9 @@ def write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
     store.write(0, 0, columns)
 
 
-def _stored_type(values: NDArray[Any]) -> str:
-    return "float64" if values.dtype.kind == "f" else "int64"
-
-
 def describe_decisions(record: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What a record of decisions says."""
-    fields = recognize(record, RECORD, path)
-    unseal(fields)
+    fields = unseal(recognize(record, RECORD, path))
     own = {"format", "version", "identity", "checksum", "kind", "cut", "classes"}
     cut = record.get("cut")
     return {

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from protodask.decisions.counts import NO_ITEMS, CountTable, Floats, count_table, suffix_tables
+from protodask.decisions.counts import CountTable, Floats, count_table, neighbouring_tables
 from protodask.decisions.losses import LinearFractional, Loss, as_loss
 from protodask.decisions.probabilities import read_probabilities
 from protodask.decisions.quadratic import quadratic_losses, spread, whole_denominator
@@ -77,11 +77,8 @@ def general_losses(ordered: Floats, loss: Loss) -> Floats:
 
 def iterate_losses(ordered: Floats, loss: Loss) -> Iterator[float]:
     """`L_0`, `L_1` and so on, each computed when it is asked for."""
-    n, before = len(ordered), NO_ITEMS
-    for k, after in enumerate(suffix_tables(ordered)):
-        if k > 0:
-            before = before.add(float(ordered[k - 1]))
-        yield _expectation(loss, n, k, before, after)
+    for k, (before, after) in enumerate(neighbouring_tables(ordered)):
+        yield _expectation(loss, len(ordered), k, before, after)
 
 
 def _expectation(loss: Loss, n: int, k: int, before: CountTable, after: CountTable) -> float:

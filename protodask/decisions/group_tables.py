@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -148,8 +149,4 @@ def _count_tied(block: Block, table: GroupDecisions) -> Counts:
     return [(block.number, first, last, count)]
 
 
-def _join(left: Counts, right: Counts) -> Counts:
-    return left + right
-
-
-_TIED: Reduction[Counts, Counts] = Reduction(_count_tied, _join, identity)
+_TIED: Reduction[Counts, Counts] = Reduction(_count_tied, operator.add, identity)

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.arrays.rows import RangedRows, RowRange
-from protodask.decisions.deciding import Method, check_method, fewest_of_least
-from protodask.decisions.decision import HALF
+from protodask.decisions.deciding import Method, check_method
 from protodask.decisions.group_tables import (
     GROUP,
     PROBABILITY,
+    Floats,
     GroupDecisions,
+    Integers,
     join_groups,
     one_group,
     select_rows,
@@ -28,14 +29,11 @@ from protodask.decisions.group_tables import (
 from protodask.decisions.large import decide_ordered, decide_source
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import check_any, check_probabilities, read_probabilities
-from protodask.decisions.sets import row_losses
+from protodask.decisions.sets import choose_labels
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES
 from protodask.engine.records import taken
-from protodask.errors import InputError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from protodask.errors import InputError, refusing
 
 EXACT_ROWS = 512
 """Groups of up to so many rows are decided exactly by `auto`, in up to 20 ms each; the other way takes 7 there."""
@@ -89,9 +87,7 @@ def decide_groups(
 def _any_missing(labels: NDArray[Any]) -> bool:
     if labels.dtype.kind == "O":
         return any(map(_is_missing, labels))
-    if labels.dtype.kind in "mM":
-        return bool(np.isnat(labels).any())
-    return labels.dtype.kind in "fc" and bool(np.isnan(labels).any())
+    return labels.dtype.kind in "fcmM" and bool((labels != labels).any())
 
 
 def _is_missing(label: Any) -> bool:
@@ -105,14 +101,9 @@ def decide_scattered(
     values: Floats, labels: NDArray[Any], loss: str | Loss | Callable[..., Any], method: Method, engine: Engine
 ) -> GroupDecisions:
     """The decisions for rows in memory, in any order, with a flag for each row."""
-    try:
+    seen, remedy = "The groups cannot be told apart by sorting them", "Give all as numbers, or all as text."
+    with refusing(TypeError, "wrong-type", seen, remedy):
         codes = np.unique(labels, return_inverse=True)[1]
-    except TypeError as error:
-        raise InputError(
-            "wrong-type",
-            f"The groups cannot be told apart by sorting them ({error}).",
-            "Give all as numbers, or all as text.",
-        ) from error
     order = np.argsort(codes, kind="stable")
     ordered = values[order]
     found = decide_together(array_source({PROBABILITY: ordered, GROUP: codes[order]}), loss, method, engine)
@@ -133,8 +124,7 @@ def decide_together(
     runs = engine.reduce(source, _RUNS, Choice(form, method, _most_groups(engine)), label="decide the groups")
     if runs is None:
         return None
-    ends = [runs.left] if runs.right is None else [runs.left, runs.right]
-    closed, long_runs = _close(ends, runs.choice)
+    closed, long_runs = _close(runs.ends, runs.choice)
     passes = []
     for run in (*runs.long_runs, *long_runs):
         _check_exact(run.rows, runs.choice)
@@ -181,9 +171,8 @@ class Runs:
     """What is known of some neighbouring rows: the complete groups, and the runs at both ends."""
 
     choice: Choice
-    left: Run
-    right: Run | None
-    """None where the left run is all there is."""
+    ends: tuple[Run, ...]
+    """The first and the last one, or the only one."""
     decided: GroupDecisions
     long_runs: tuple[Run, ...]
 
@@ -206,22 +195,17 @@ def _map_runs(block: Block, choice: Choice) -> Runs | None:
     short = np.flatnonzero(inside & (rows <= LONG))
     long_runs = tuple(run(place) for place in np.flatnonzero(inside & (rows > LONG)).tolist())
     decided = decide_runs(values, labels, starts[short], rows[short], block.start, choice)
-    return Runs(choice, run(0), run(len(starts) - 1) if len(starts) > 1 else None, decided, long_runs)
+    return Runs(choice, tuple(run(place) for place in sorted({0, len(starts) - 1})), decided, long_runs)
 
 
 def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
     if left is None or right is None:
         return None
-    last = left.left if left.right is None else left.right
-    first, final = left.left, right.left if right.right is None else right.right
-    if last.group[0] == right.left.group[0]:
-        joined = _join_runs(last, right.left)
-        first = joined if left.right is None else first
-        final = joined if right.right is None else final
-        ended = [joined]
-    else:
-        ended = [last, right.left]
-    closed, long_runs = _close([run for run in ended if run is not first and run is not final], left.choice)
+    (*before, last), (following, *after) = left.ends, right.ends
+    joined = last.group[0] == following.group[0]
+    first, *inside = [*before, *([_join_runs(last, following)] if joined else [last, following]), *after]
+    final = inside[-1:]
+    closed, long_runs = _close(inside[:-1], left.choice)
     decided = join_groups([left.decided, right.decided, closed])
     if len(decided) > left.choice.most_groups:
         raise InputError(
@@ -229,13 +213,7 @@ def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
             f"There are more than {left.choice.most_groups:,} groups, too many to keep a decision for each.",
             "Decide on parts of the rows, one after the other, or give more memory with --memory-limit.",
         )
-    return Runs(
-        left.choice,
-        first,
-        None if final is first else final,
-        decided,
-        (*left.long_runs, *right.long_runs, *long_runs),
-    )
+    return Runs(left.choice, (first, *final), decided, (*left.long_runs, *right.long_runs, *long_runs))
 
 
 def _join_runs(left: Run, right: Run) -> Run:
@@ -281,24 +259,19 @@ def decide_runs(
 
 def _decide_equal(values: Floats, labels: NDArray[Any], first_row: Integers, loss: Loss) -> GroupDecisions:
     """Decide groups of one length exactly: probabilities (G, n)."""
-    n_groups, n = values.shape
-    ordered = -np.sort(-values, axis=1)
-    losses = row_losses(ordered, loss)
-    k = fewest_of_least(losses)
-    every = np.arange(n_groups)
-    threshold = np.where(k > 0, ordered[every, np.maximum(k, 1) - 1], np.inf)
-    above = np.count_nonzero(values > threshold[:, None], axis=1)
+    found = choose_labels(values, loss)
+    threshold = found.threshold[:, None]
     return GroupDecisions(
         group=labels,
         first_row=first_row,
-        n=np.full(n_groups, n),
-        k=k,
-        threshold=threshold,
-        tied=np.count_nonzero(values == threshold[:, None], axis=1),
-        taken=k - above,
-        expected_loss=losses[every, k],
-        loss_at_half=losses[every, np.count_nonzero(values >= HALF, axis=1)],
-        loss=loss.name,
+        n=np.full(len(values), values.shape[1]),
+        k=found.k,
+        threshold=found.threshold,
+        tied=np.count_nonzero(values == threshold, axis=1),
+        taken=found.k - np.count_nonzero(values > threshold, axis=1),
+        expected_loss=found.expected_loss,
+        loss_at_half=found.loss_at_half,
+        loss=found.loss,
     )
 
 

@@ -3,27 +3,29 @@
 The first pass sums by narrow bins of the probability, and the number of rows to select follows from the bins. Further
 passes cut those bins finer that matter: the ones about the place of the cut, and the ones whose rows make so much
 difference that their order counts. The last probability selected is known to the last bit in the end.
+
+The number of rows to select is looked for everywhere coarsely, and ever finer around the best places. A loss need not
+have a single valley. Its expectation is a smooth function of the rows selected and of the positives expected among
+them, so places even in both, and close together near either end, meet every valley of some width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
 from protodask.decisions.group_tables import PROBABILITY
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import check_any, check_probabilities, read_probabilities
 from protodask.decisions.quadrature import SMALL, expected_losses
-from protodask.decisions.ranked import Ranking
-from protodask.decisions.search import best_number
+from protodask.decisions.ranked import Floats, Integers, Ranking
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.evaluation.score_bins import Cuts, Scored, bin_scores, bin_source, refine_bins
-
-METHOD = "normal"
 
 FEW_ROWS = 2**18
 """So many rows may each have a bin of their own."""
@@ -42,6 +44,21 @@ AROUND = 8
 
 MOST_SEARCHES = 4
 """Afterwards the number of rows stays, and only the probability of the last one is looked for."""
+
+EVEN = 64
+"""Places even in the rows, in the positives expected, and in their variance."""
+
+NEAR_ENDS = 32
+"""Places whose distances from an end grow geometrically."""
+
+VALLEYS = 6
+"""Places around which it is looked finer, each time."""
+
+FINER = 8
+"""Parts into which the distance between two places is cut."""
+
+TIE = 1e-12
+"""Relative to the largest: values that are closer differ by rounding."""
 
 _ALL = Cuts(np.array([1 << 63], dtype=np.uint64), np.array([63], dtype=np.uint8), np.array([0], dtype=np.uint8))
 """Every probability a bin of its own."""
@@ -63,7 +80,7 @@ def decide_normal(
             return decide_source(probability, loss, opened)
         values = read_probabilities(probability)
         decision = decide_source(array_source({PROBABILITY: values}), loss, opened)
-    return Decision(**{**vars(decision), "selected": decision.cut.select(values)})
+    return replace(decision, selected=decision.cut.select(values))
 
 
 def decide_source(source: Source, loss: str | Loss | Callable[..., Any], engine: Engine) -> Decision:
@@ -85,7 +102,7 @@ def decide_source(source: Source, loss: str | Loss | Callable[..., Any], engine:
     return _decided(ranking, k, form)
 
 
-def decide_ordered(ordered: NDArray[np.float64], loss: Loss) -> Decision:
+def decide_ordered(ordered: Floats, loss: Loss) -> Decision:
     """The decision for probabilities that are checked and sorted in any way, without flags."""
     ranking = Ranking.of(bin_scores(ordered, _columns(ordered), _ALL), SMALL)
     return _decided(ranking, _best(ranking, loss), loss)
@@ -100,7 +117,7 @@ def _decided(ranking: Ranking, k: int, loss: Loss) -> Decision:
         expected_loss=least,
         loss_at_half=at_half,
         loss=loss.name,
-        method=METHOD,
+        method="normal",
     )
 
 
@@ -110,7 +127,7 @@ def _read(block: Block) -> Sequence[Scored]:
     return [(values, _columns(values))]
 
 
-def _columns(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _columns(values: Floats) -> Floats:
     return np.stack([values, values * (1 - values)], axis=1)
 
 
@@ -159,3 +176,43 @@ def _cut(ranking: Ranking, k: int) -> Cut:
     (whole,), (before,) = ranking.place(np.array([k - 1]))
     place = len(ranking.bins.rows) - 1 - whole
     return Cut(float(ranking.bins.lowest[place]), int(ranking.bins.rows[place]), int(before) + 1)
+
+
+def best_number(ranking: Ranking, value: Callable[[Integers], Floats], also: Iterable[int] = ()) -> int:
+    """The number of rows of least value, of several the smallest that was looked at; `also` are numbers to look at.
+
+    `value` is asked for many numbers at a time.
+    """
+    found: dict[int, float] = {}
+    wanted = np.unique(np.concatenate([_places(ranking), np.array(list(also), dtype=np.int64)]))
+    while len(wanted):
+        found |= dict(zip(wanted.tolist(), value(wanted).tolist(), strict=True))
+        wanted = _between(found)
+    bound = min(found.values()) + TIE * max(map(abs, found.values()))
+    return min(k for k, least in found.items() if least <= bound)
+
+
+def _places(ranking: Ranking) -> Integers:
+    n, before = ranking.n, ranking.head.before
+    places = [np.linspace(0, n, EVEN), np.geomspace(1, n, NEAR_ENDS), n - np.geomspace(1, n, NEAR_ENDS)]
+    for column in (0, 1):
+        sums = ranking.head.sums[:, column]
+        places.append(np.interp(np.linspace(0, sums[-1], EVEN), sums, before))
+    return np.clip(np.rint(np.concatenate(places)), 0, n).astype(np.int64)
+
+
+def _between(found: dict[int, float]) -> Integers:
+    """Places between the lowest ones and their neighbours that have not been looked at."""
+    places = np.array(sorted(found), dtype=np.int64)
+    values = np.array([found[k] for k in places.tolist()])
+    left = np.concatenate([[np.inf], values[:-1]])
+    right = np.concatenate([values[1:], [np.inf]])
+    valleys = np.flatnonzero((values <= left) & (values <= right))
+    valleys = valleys[np.argsort(values[valleys], kind="stable")[:VALLEYS]]
+    parts = [
+        np.linspace(places[first], places[first + 1], FINER + 1).astype(np.int64)
+        for valley in valleys
+        for first in (valley - 1, valley)
+        if 0 <= first < len(places) - 1
+    ]
+    return np.setdiff1d(np.concatenate(parts), places) if parts else places[:0]

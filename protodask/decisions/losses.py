@@ -211,12 +211,9 @@ class LinearFractional:
 
 
 def _at_corners(x: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-    tp, fp, fn, tn = (_near_zero(value, x) for value in (math.fsum(x), x[0] + x[2], x[0] + x[3], x[0]))
+    corners, least = (math.fsum(x), x[0] + x[2], x[0] + x[3], x[0]), ROUNDING * max(map(abs, x))
+    tp, fp, fn, tn = (0.0 if abs(value) <= least else value for value in corners)
     return tp, fp, fn, tn
-
-
-def _near_zero(value: float, terms: tuple[float, ...]) -> float:
-    return 0.0 if abs(value) <= ROUNDING * max(map(abs, terms)) else value
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +24,15 @@ from protodask.data.tables.source_files import (
     PARQUET_ENDINGS,
     SourceFile,
     bytes_digest,
+    check_present,
     find_files,
-    globbed,
     is_table_path,
     source_files,
 )
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.decisions.probabilities import check_any
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
-from protodask.errors import FormatError, InputError, StorageError, needed, some
+from protodask.errors import FormatError, InputError, StorageError, needed, refusing, some
 from protodask.places import mask
 from protodask.prototypes.prediction import RECORD
 
@@ -42,25 +42,15 @@ ROW_BYTES = 64
 REPEAT = "Repeat once nobody writes to it."
 
 
-class RowReader(Protocol):
-    """Reads ranges of rows: "probability" (rows,) or (rows, K), and "group" (rows,) if there are groups."""
-
-    def rows(self, start: int, stop: int) -> Arrays: ...
-
-    def check_unchanged(self) -> None:
-        """Refuse what was read if it is of other rows by now than when it was opened."""
-        ...
-
-
 @dataclass(frozen=True)
 class PredictedRows:
     """A source of rows with probabilities; small to pickle."""
 
-    reader: RowReader
+    reader: ZarrReader | ParquetReader
+    """Reads ranges of rows: "probability" (rows,) or (rows, K), and "group" (rows,) if there are groups."""
     layout: Layout
     names: tuple[str, ...]
     """What the columns of probabilities are of: classes, or the names of columns."""
-    has_group: bool
     key: str
 
     @property
@@ -94,8 +84,7 @@ def open_rows(
     those that predictions have; `group` the array or column of groups.
     """
     where = locate(path)
-    if not is_url(where) and not os.path.exists(where) and not globbed(where):
-        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
+    check_present(where)
     if not _is_zarr(where):
         return _open_parquet(where, label, tuple(columns), group, every)
     if columns:
@@ -145,6 +134,7 @@ class ZarrReader:
         )
 
     def check_unchanged(self) -> None:
+        """Refuse what was read if it is of other rows by now than when it was opened."""
         attributes = find_group(self.path)[1]
         if not isinstance(attributes, dict) or attributes.get("identity") != self.identity:
             raise StorageError(
@@ -168,10 +158,10 @@ def _open_zarr(where: str, label: str | None, group: str | None, every: bool) ->
     groups = None
     if group is not None:
         groups = _open_group(place, where, group, rows)
-    position = None if every else _position(classes, label, "class")
+    position = None if every else _position(classes, label)
     reader = ZarrReader(where, fields.text("identity"), probability, position, groups)
     names = tuple(map(str, classes)) if position is None else (str(classes[position]),)
-    return _source(reader, rows, names, groups is not None, probability.token, len(classes))
+    return _source(reader, rows, names, probability.token, len(classes))
 
 
 def _open_group(place: str, where: str, name: str, rows: int) -> RowArray:
@@ -189,12 +179,11 @@ def _open_group(place: str, where: str, name: str, rows: int) -> RowArray:
 
 
 def _record(attributes: object, where: str) -> tuple[Fields, tuple[Label, ...]]:
-    fields = recognize(attributes, RECORD, mask(where))
-    unseal(fields)
+    fields = unseal(recognize(attributes, RECORD, mask(where)))
     return fields, fields.labels("classes")
 
 
-def _position(names: Sequence[object], label: str | None, what: str) -> int:
+def _position(names: Sequence[object], label: str | None) -> int:
     """Which column of probabilities is meant."""
     texts = [str(name) for name in names]
     if label is None:
@@ -206,16 +195,16 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
             "Say with --positive which of them is to be told from the others, or decide on each row with --per-row.",
         )
     if str(label) not in texts:
-        raise InputError("unknown-name", f"There is no {what} {label!r}.", f"Choose one of {some(texts)}.")
+        raise InputError("unknown-name", f"There is no class {label!r}.", f"Choose one of {some(texts)}.")
     return texts.index(str(label))
 
 
 def _source(
-    reader: RowReader, rows: int, names: tuple[str, ...], has_group: bool, key: str, width: int
+    reader: ZarrReader | ParquetReader, rows: int, names: tuple[str, ...], key: str, width: int
 ) -> PredictedRows:
     check_any(rows)
     row_bytes = max(ROW_BYTES, 16 * width)  # all classes are read to have one
-    return PredictedRows(reader, Layout(rows, choose_block_rows(rows, row_bytes)), names, has_group, key)
+    return PredictedRows(reader, Layout(rows, choose_block_rows(rows, row_bytes)), names, key)
 
 
 @dataclass(frozen=True)
@@ -252,6 +241,7 @@ class ParquetReader:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def check_unchanged(self) -> None:
+        """Refuse what was read if it is of other rows by now than when it was opened."""
         now = _version(file for file in source_files(self.place) if file.path in self.files)
         if now and now != self.key:
             raise self._changed()
@@ -286,9 +276,8 @@ def _read_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, 
     return found
 
 
-@lru_cache(maxsize=4)  # of a row group longer than a block, the next blocks need the other rows
-def _read_recent_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, NDArray[Any]]:
-    return _read_row_group(reader, file, number)
+# Of a row group longer than a block, the next blocks need the other rows.
+_read_recent_row_group = lru_cache(maxsize=4)(_read_row_group)
 
 
 def _parquet_file(path: str) -> Any:
@@ -322,14 +311,9 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
         )
     if pyarrow.types.is_integer(column.type):
         return np.asarray(column.to_numpy())
-    try:
+    seen = f"The column {name!r} holds {column.type}, of which not all is text"
+    with refusing(pyarrow.ArrowException, "wrong-type", seen, "Name a column of whole numbers or text."):
         return np.array(column.cast(pyarrow.string()).to_pylist(), dtype=object)
-    except pyarrow.ArrowException as error:
-        raise InputError(
-            "wrong-type",
-            f"The column {name!r} holds {column.type}, of which not all is text ({error}).",
-            "Name a column of whole numbers or text.",
-        ) from error
 
 
 def _open_parquet(
@@ -349,16 +333,13 @@ def _open_parquet(
             "wrong-kind", f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only."
         )
     edges, groups, schema = [0], [], None
+    unreadable = (pyarrow.ArrowException, UnicodeDecodeError)
     for number, file in enumerate(files):
-        with storage_errors(file, "reading"):
-            try:
-                opened = _parquet_file(file)
-                own = opened.schema_arrow
-                present = set(own.names)
-            except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-                raise FormatError(
-                    "wrong-kind", f"{mask(file)} is no readable Parquet file ({error}).", "Write it again."
-                ) from error
+        seen, remedy = f"{mask(file)} is no readable Parquet file", "Write it again."
+        with storage_errors(file, "reading"), refusing(unreadable, "wrong-kind", seen, remedy, FormatError):
+            opened = _parquet_file(file)
+            own = opened.schema_arrow
+            present = set(own.names)
         schema = own if schema is None else schema
         if group is not None:
             _check_group(file, group, schema, own)
@@ -385,7 +366,7 @@ def _open_parquet(
     version = _version(listed) or os.urandom(8).hex()
     reader = ParquetReader(where, files, tuple(edges), tuple(groups), chosen, not every, group, version)
     key = f"parquet/{version}/{chosen}/{group}/{every}"
-    return _source(reader, edges[-1], names, group is not None, key, len(chosen))
+    return _source(reader, edges[-1], names, key, len(chosen))
 
 
 def _check_group(file: str, group: str, first: Any, schema: Any) -> None:
@@ -430,5 +411,5 @@ def _parquet_columns(
     every_name = tuple(f"{PROBABILITY}_{name}" for name in classes)
     if every:
         return every_name, tuple(map(str, classes))
-    position = _position(classes, label, "class")
+    position = _position(classes, label)
     return every_name[position : position + 1], (str(classes[position]),)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 
 Floats = NDArray[np.float64]
 
@@ -22,19 +22,13 @@ def read_probabilities(probability: ArrayLike) -> Floats:
 def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse what is not one number for each item."""
     _check_numbers(dtype)
-    if len(shape) == 2 and shape[1] == 2:
-        raise InputError(
-            "wrong-shape",
-            f"The probabilities are of shape {shape}.",
-            "Give those of being positive, such as probability[:, 1]; for a set of classes or labels for each row "
-            "use decide_sets or decide_rows.",
-        )
     if len(shape) != 1:
+        of_two = len(shape) == 2 and shape[1] == 2
+        wanted = "those of being positive, such as probability[:, 1]" if of_two else "one for each item, of shape (n,)"
         raise InputError(
             "wrong-shape",
             f"The probabilities are of shape {shape}.",
-            "Give one for each item, of shape (n,); for a set of classes or labels for each row use decide_sets or "
-            "decide_rows.",
+            f"Give {wanted}; for a set of classes or labels for each row use decide_sets or decide_rows.",
         )
     if shape[0] == 0:
         raise InputError("no-rows", "There are no items to decide on.", "Give at least one probability.")
@@ -64,14 +58,9 @@ def _as_array(probability: ArrayLike) -> NDArray[Any]:
         raise InputError(
             "bad-value", "Some of the probabilities are masked.", "Fill them in, or leave those items out."
         )
-    try:
+    remedy = "Give numbers between 0 and 1, in rows of one length."
+    with refusing(ValueError, "wrong-shape", "The probabilities are no array", remedy):
         return np.asarray(probability)
-    except ValueError as error:
-        raise InputError(
-            "wrong-shape",
-            f"The probabilities are no array ({error}).",
-            "Give numbers between 0 and 1, in rows of one length.",
-        ) from error
 
 
 def _check_numbers(dtype: np.dtype[Any]) -> None:

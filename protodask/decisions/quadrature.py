@@ -16,13 +16,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.decisions.losses import Loss
-from protodask.decisions.ranked import WINDOW, Counts
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from protodask.decisions.ranked import WINDOW, Counts, Floats, Integers
 
 SMALL = 100.0
 """Variance up to which a count is taken integer by integer: 10 deviations lie between its mean and 0."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.decisions.counts import Floats
+from protodask.decisions.counts import CountTable, Floats, neighbouring_tables
 from protodask.decisions.deciding import fewest_of_least
 from protodask.decisions.decision import HALF, Flags
 from protodask.decisions.losses import Loss, as_loss
@@ -86,13 +86,16 @@ def check_totals(values: Floats, first_row: int = 0) -> None:
 def decide_rows(probability: ArrayLike, loss: str | Loss | Callable[..., Any] = "f1") -> RowDecisions:
     """Which labels to name for each row, given the probability of each of being true (N, L)."""
     values = read_rows(probability, "label")
-    found = as_loss(loss, values.shape[1])
+    return choose_labels(values, as_loss(loss, values.shape[1]))
+
+
+def choose_labels(values: Floats, loss: Loss) -> RowDecisions:
+    """What `decide_rows` says of probabilities and a loss that are checked."""
     order = np.argsort(-values, axis=1, kind="stable")
-    ordered = np.take_along_axis(values, order, axis=1)
-    return _choose(values, order, row_losses(ordered, found), found)
+    return _choose(values, order, _row_losses(np.take_along_axis(values, order, axis=1), loss), loss)
 
 
-def row_losses(ordered: Floats, loss: Loss) -> Floats:
+def _row_losses(ordered: Floats, loss: Loss) -> Floats:
     """Exact expected losses of naming the first 0, 1, .. L labels of each row (N, L + 1); largest probability first."""
     n_rows, n_labels = ordered.shape
     losses = np.empty((n_rows, n_labels + 1))
@@ -104,43 +107,15 @@ def row_losses(ordered: Floats, loss: Loss) -> Floats:
     return losses
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """How many labels are true in each of some rows: `probability[:, j]` is that of `start + j`."""
-
-    start: int
-    probability: Floats
-
-    @property
-    def counts(self) -> Floats:
-        return np.arange(self.start, self.start + self.probability.shape[1], dtype=np.float64)
-
-    def add(self, eta: Floats) -> _Tables:
-        """With one more label, of probability `eta` (N,): nonnegative terms only, as in `counts`."""
-        n_rows, width = self.probability.shape
-        grown = np.zeros((n_rows, width + 1))
-        np.multiply(self.probability, 1 - eta[:, None], out=grown[:, :-1])
-        grown[:, 1:] += self.probability * eta[:, None]
-        grown[grown < NEGLIGIBLE] = 0.0
-        kept = np.flatnonzero(grown.any(axis=0))
-        return _Tables(self.start + int(kept[0]), np.ascontiguousarray(grown[:, kept[0] : kept[-1] + 1]))
-
-
 def _losses_together(ordered: Floats, loss: Loss) -> Floats:
     n_rows, n_labels = ordered.shape
     losses = np.empty((n_rows, n_labels + 1))
-    none = _Tables(0, np.ones((n_rows, 1)))
-    after = [none]
-    for label in reversed(range(n_labels)):
-        after.append(after[-1].add(ordered[:, label]))
-    before = none
-    for k in range(n_labels + 1):
-        if k > 0:
-            before = before.add(ordered[:, k - 1])
-        others = after.pop()
-        named = before.counts[:, None]
-        value = loss(named / n_labels, k / n_labels, (named + others.counts) / n_labels)
-        losses[:, k] = np.einsum("ni,ni->n", before.probability @ value, others.probability)
+    none = CountTable(0, np.ones((n_rows, 1)), NEGLIGIBLE)
+    for k, (before, after) in enumerate(neighbouring_tables(ordered, none)):
+        value = loss(
+            before.counts[:, None] / n_labels, k / n_labels, (before.counts[:, None] + after.counts) / n_labels
+        )
+        losses[:, k] = np.einsum("ni,ni->n", before.probability @ value, after.probability)
     return losses
 
 

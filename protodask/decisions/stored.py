@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from protodask.data.places.locations import locate
-from protodask.data.places.storage import check_free, check_outside, published
+from protodask.data.places.storage import check_free, check_outside
 from protodask.data.tables.parquet_folder import check_parquet, is_parquet
 from protodask.data.tables.table_files import is_csv
 from protodask.decisions.deciding import Method, check_method, decide
@@ -19,10 +19,8 @@ from protodask.decisions.decision_store import (
     DECISIONS,
     EXPECTED_LOSS,
     SELECTED,
-    Form,
-    create_store,
     plain_number,
-    write_groups,
+    published_decisions,
 )
 from protodask.decisions.group_tables import (
     GROUP,
@@ -38,7 +36,7 @@ from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.predicted_rows import PredictedRows, open_rows
 from protodask.decisions.probabilities import check_probabilities
 from protodask.decisions.sets import RowDecisions, check_totals, decide_rows, decide_sets
-from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, add_records, identity, open_engine
+from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, add_records, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES, process_memory_limit
 from protodask.errors import InputError
 from protodask.places import mask
@@ -159,22 +157,28 @@ class _Task:
             table = self._decide_groups(group, engine)
         losses = table.mean_expected_loss, table.mean_loss_at_half
         kind: Kind = "all" if group is None else "groups"
-        found = self._compared(kind, int(table.k.sum()), len(table), *losses, decision)
-        record, form = {**self._record(found), "group": group}, Form(has_group=group is not None)
+        found = Compared(*self._about, int(table.k.sum()), len(table), *losses, kind, decision)
+        groups, more = None if group is None else table, {"group": group}
         if table.selected is None:
             arguments = (engine.share(table), count_tied_before(self.rows, table, engine))
-            self._write(engine, record, form, table, _flag_rows, *arguments)
+            self._write(engine, found, more, (), groups, _flag_rows, *arguments)
         else:
-            self._write(engine, record, form, table, _give_flags, engine.share(table.selected))
+            self._write(engine, found, more, (), groups, _give_flags, engine.share(table.selected))
         return found
 
     def decide_each(self, per_row: PerRow, engine: Engine) -> Compared:
-        sums = engine.reduce(self.rows, _ROW_SUMS, self.loss, per_row, label="decide on the rows")
-        rows = self.rows.n_rows
-        found = self._compared(per_row, sums.selected, rows, sums.expected_loss / rows, sums.loss_at_half / rows)
-        record = {**self._record(found), "classes": list(self.rows.names)}
-        self._write(engine, record, Form(self.rows.names), None, _flag_classes, self.loss, per_row)
+        names, rows = self.rows.names, self.rows.n_rows
+        selected, expected, at_half = engine.reduce(
+            self.rows, _ROW_SUMS, self.loss, per_row, label="decide on the rows"
+        )
+        found = Compared(*self._about, selected, rows, expected / rows, at_half / rows, per_row, None)
+        self._write(engine, found, {"classes": list(names)}, names, None, _flag_classes, self.loss, per_row)
         return found
+
+    @property
+    def _about(self) -> tuple[str, str, str, str, int]:
+        """The first fields of `Compared`."""
+        return self.where, self.source, ", ".join(self.rows.names), self.loss.name, self.rows.n_rows
 
     def _decide_all(self, engine: Engine) -> Decision:
         n_rows = self.rows.n_rows
@@ -205,25 +209,22 @@ class _Task:
         values = engine.collect(self.rows, _checked, label="read the groups")
         return decide_scattered(values[PROBABILITY], values[GROUP], self.loss, self.method, engine)
 
-    def _compared(
+    def _write(
         self,
-        kind: Kind,
-        selected: int,
-        decisions: int,
-        expected_loss: float,
-        loss_at_half: float,
-        decision: Decision | None = None,
-    ) -> Compared:
-        what, n_rows = ", ".join(self.rows.names), self.rows.n_rows
-        about = (self.where, self.source, what, self.loss.name, n_rows, selected, decisions)
-        return Compared(*about, expected_loss, loss_at_half, kind, decision)
-
-    def _record(self, found: Compared) -> dict[str, Any]:
+        engine: Engine,
+        found: Compared,
+        more: Mapping[str, Any],
+        names: tuple[str, ...],
+        groups: GroupDecisions | None,
+        function: Callable[..., Arrays],
+        *args: Any,
+    ) -> None:
+        """Write the flags that `function` gives, and a record of what was `found`, with `more` to say of it."""
         cut = None
         if found.decision is not None:
             own = found.decision.cut
             cut = {"threshold": plain_number(own.threshold), "tied": own.tied, "taken": own.taken}
-        return {
+        record = {
             "predictions": mask(self.source),
             "of": found.what,
             "kind": found.kind,
@@ -235,23 +236,10 @@ class _Task:
             "expected_loss": found.expected_loss,
             "loss_at_half": found.loss_at_half,
             "cut": cut,
+            **more,
         }
-
-    def _write(
-        self,
-        engine: Engine,
-        record: dict[str, Any],
-        form: Form,
-        table: GroupDecisions | None,
-        function: Callable[..., Arrays],
-        *args: Any,
-    ) -> None:
-        parquet = is_parquet(self.where)
-        with published(self.where, self.overwrite, DECISIONS) as place:
-            sink: Sink = create_store(place, parquet, self.rows.layout, form, record)
+        with published_decisions(self.where, self.overwrite, self.rows.layout, names, record, groups) as sink:
             engine.map(self.rows, function, *args, sink=sink, label="write the decisions")
-            if form.has_group and table is not None:
-                write_groups(place, parquet, table)
             self.rows.reader.check_unchanged()
 
 
@@ -269,13 +257,6 @@ def _give_flags(block: Block, flags: Any) -> Arrays:
     return {**block.arrays, SELECTED: flags[block.start : block.stop].astype(np.int8)}
 
 
-@dataclass(frozen=True)
-class _Sums:
-    selected: int
-    expected_loss: float
-    loss_at_half: float
-
-
 def _decide_block(block: Block, loss: Loss, per_row: PerRow) -> RowDecisions:
     values = block[PROBABILITY]
     check_probabilities(values, block.start)
@@ -285,12 +266,16 @@ def _decide_block(block: Block, loss: Loss, per_row: PerRow) -> RowDecisions:
     return decide_sets(values, loss)
 
 
-def _sum_block(block: Block, loss: Loss, per_row: PerRow) -> _Sums:
+Sums = tuple[int, float, float]
+"""Of what is selected, of expected losses, and of those at 0.5."""
+
+
+def _sum_block(block: Block, loss: Loss, per_row: PerRow) -> Sums:
     found = _decide_block(block, loss, per_row)
-    return _Sums(int(found.k.sum()), float(found.expected_loss.sum()), float(found.loss_at_half.sum()))
+    return int(found.k.sum()), float(found.expected_loss.sum()), float(found.loss_at_half.sum())
 
 
-_ROW_SUMS: Reduction[_Sums, _Sums] = Reduction(_sum_block, add_records, identity)
+_ROW_SUMS: Reduction[Sums, Sums] = Reduction(_sum_block, add_records, identity)
 
 
 def _flag_classes(block: Block, loss: Loss, per_row: PerRow) -> Arrays:

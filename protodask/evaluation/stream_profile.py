@@ -191,8 +191,7 @@ def profile_record(profile: StreamProfile) -> dict[str, Any]:
 
 def read_profile(content: object, where: str) -> StreamProfile:
     """The profile in what a file of `protodask monitor` holds, checked."""
-    fields = recognize(content.get("profile") if isinstance(content, Mapping) else None, RECORD, where)
-    unseal(fields)
+    fields = unseal(recognize(content.get("profile") if isinstance(content, Mapping) else None, RECORD, where))
     classes, unknown = fields.labels("classes"), fields.labels("unknown_classes")
     if len(classes) < 2:
         fields.damaged("there are fewer than two classes")

@@ -183,8 +183,7 @@ def _read_stable(path: str) -> FittedPrototypes:
 
 def _read(where: str) -> FittedPrototypes:
     place, attributes = find_group(where)
-    fields = recognize(attributes, RECORD, place)
-    unseal(fields)
+    fields = unseal(recognize(attributes, RECORD, place))
     model = _parse(fields)
     if _digest(model) != fields.record.get("digest"):
         raise FormatError("damaged", f"The arrays of the model {where} are not those that were saved.", FIT_AGAIN)

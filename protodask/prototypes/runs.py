@@ -162,8 +162,7 @@ def read_run(path: str) -> dict[str, Any]:
         record = _read_json(path, SETTINGS_FILE, RECORD.remedy)
     except FileNotFoundError as error:
         raise FormatError("wrong-kind", f"{path} is not a protodask run.", RECORD.make) from error
-    fields = recognize(record, RECORD, path)
-    unseal(fields)
+    fields = unseal(recognize(record, RECORD, path))
     return dict(fields.record)
 
 

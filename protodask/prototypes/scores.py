@@ -65,3 +65,12 @@ class StoredScores:
             path = os.path.join(self.folder, name)
             if name.startswith("scores-") and path != kept:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def fresh_scores(folder: str, n_classes: int) -> StoredScores:
+    """A keeper inside a folder, which is made, and emptied of what a process that was killed has left."""
+    with storage_errors(folder, "writing"):
+        os.makedirs(folder, exist_ok=True)
+    keeper = StoredScores(folder, n_classes)
+    keeper.clear()
+    return keeper

@@ -163,8 +163,7 @@ def read_version(registry: str, state: RegistryState, entry: Entry) -> Version:
             raise FormatError("damaged", f"There is no file {where}.", RECORD.remedy) from error
         except ValueError as error:
             raise FormatError("damaged", f"The file {where} is damaged ({error}).", RECORD.remedy) from error
-    fields = recognize(value, RECORD, where)
-    unseal(fields)
+    fields = unseal(recognize(value, RECORD, where))
     if fields.integer("number", 1) != entry.number:
         fields.damaged(f"it is not that of version {entry.number}")
     objects = {name: fields.record.get(name) for name in ("settings", "code", "sizes")}

@@ -213,8 +213,7 @@ def _stored_place(where: str, wanted: dict[str, Any]) -> tuple[str, str] | None:
     place, attributes = find_group(where)
     if attributes is None and is_url(where):
         return None
-    fields = recognize(attributes, RECORD, where)
-    unseal(fields)
+    fields = unseal(recognize(attributes, RECORD, where))
     differing = [name for name, value in wanted.items() if fields.record.get(name) != value]
     if differing:
         raise InputError(

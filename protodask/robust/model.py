@@ -241,8 +241,7 @@ def _digest(model: RobustModel) -> str:
 
 def _load(where: str) -> RobustModel:
     place, attributes = find_group(where)
-    fields = recognize(attributes, RECORD, place)
-    unseal(fields)
+    fields = unseal(recognize(attributes, RECORD, place))
     model = _parse(fields)
     if _digest(model) != fields.record.get("digest"):
         raise FormatError(

@@ -12,7 +12,6 @@ import numpy as np
 
 from protodask.data.arrays.keyed import stream_key
 from protodask.data.format.dataset import Dataset
-from protodask.data.places.locations import storage_errors
 from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.together import Company
@@ -27,7 +26,7 @@ from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory
-from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import TrainingData, forms_of, warn_of_large_weights
 from protodask.selection.choice import best_trial, choose
 from protodask.selection.config import SearchConfig
@@ -217,8 +216,7 @@ def search_rows(
         def scores(name: str) -> ScoreKeeper:
             if stored is None or not (keep_stored or stored.recorded):
                 return MemoryScores()
-            keeper = StoredScores(_made(stored, name), len(data.classes))
-            keeper.clear()  # what a process that was killed has left
+            keeper = fresh_scores(os.path.join(stored.folder, FITS, name), len(data.classes))
             return keeper if keep_stored else MemoryScores()
 
         def log(name: str, setting: Setting, fold: int) -> RunDirectory | None:
@@ -230,7 +228,7 @@ def search_rows(
                 "folds": assignment.key,
                 "fold": fold,
             }
-            return RunDirectory.open(_made(stored, name), record)
+            return RunDirectory.open(os.path.join(stored.folder, FITS, name), record)
 
         return Place(scores, log)
 
@@ -257,14 +255,6 @@ def _reaches(block: Block, folder: str) -> bool:
 
 
 _REACH: Reduction[bool, bool] = Reduction(_reaches, operator.and_, identity)
-
-
-def _made(stored: StoredRows, name: str) -> str:
-    """The folder of the fit of this name."""
-    path = os.path.join(stored.folder, FITS, name)
-    with storage_errors(path, "writing"):
-        os.makedirs(path, exist_ok=True)
-    return path
 
 
 def find_settings(

@@ -127,7 +127,7 @@ def test_build_column_budget__models_are_those_of_fits_to_their_columns_alone(
 def test_build_column_budget__is_the_same_on_more_threads_and_in_step(
     built: ColumnBudget, data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protodask.budget.column_accuracy.how_together", lambda *arguments: ("in step", 7))
+    monkeypatch.setattr("protodask.budget.column_models.how_together", lambda *arguments: ("in step", 7))
     with thread_engine(2) as engine:
         found = build_column_budget(data, COSTS, engine=engine, **SETTINGS)
     assert same(found, built)
@@ -312,6 +312,6 @@ def test_build_column_budget__without_a_set_that_can_be_fitted_says_why(
     def fails(*arguments: Any) -> Any:
         raise InputError("bad-value", "It is too dark.", "Switch on the light.")
 
-    monkeypatch.setattr("protodask.budget.column_accuracy.first_model", fails)
+    monkeypatch.setattr("protodask.budget.column_models.first_model", fails)
     with refused("user-code", 7, "It is too dark. Switch on the light."):
         build_column_budget(data, COSTS, engine=engine, **SETTINGS)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.budget.bounds import agrees, spread_to_supersets
-from protodask.budget.cost_order import sums_of_sets
+from protodask.budget.bounds import agrees, spread_to_supersets, sums_of_sets
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.lattice import MOST_FEATURES, MOST_VAIN_TRIES, Exploration, ExplorationProgress, explore

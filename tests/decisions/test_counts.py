@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import poisson_binom
 
-from protodask.decisions.counts import NEGLIGIBLE, NO_ITEMS, CountTable, count_table, prefix_tables, suffix_tables
+from protodask.decisions.counts import (
+    NEGLIGIBLE,
+    NO_ITEMS,
+    CountTable,
+    count_table,
+    neighbouring_tables,
+    prefix_tables,
+)
 
 Floats = NDArray[np.float64]
 
@@ -56,12 +63,14 @@ def test_count_table__drops_what_is_negligible_only() -> None:
     assert variance == pytest.approx(np.sum(probability * (1 - probability)), rel=1e-11)
 
 
-def test_prefix_and_suffix_tables__are_those_of_first_and_last_items() -> None:
+def test_prefix_and_neighbouring_tables__are_those_of_first_and_last_items() -> None:
     probability = np.array([0.9, 0.6, 0.6, 0.1, 0.0])
-    prefixes, suffixes = prefix_tables(probability), suffix_tables(probability)
+    prefixes, neighbours = prefix_tables(probability), list(neighbouring_tables(probability))
+    suffixes = [after for _, after in neighbours]
     assert len(prefixes) == len(suffixes) == 6
     assert prefixes[0] is NO_ITEMS
     assert suffixes[5] is NO_ITEMS
     for k in range(6):
+        np.testing.assert_array_equal(neighbours[k][0].probability, prefixes[k].probability)
         np.testing.assert_allclose(full(prefixes[k], 5), full(count_table(probability[:k]), 5), rtol=1e-15)
         np.testing.assert_allclose(full(suffixes[k], 5), full(count_table(probability[k:]), 5), rtol=1e-14)

@@ -1,4 +1,4 @@
-"""Decisions for many items: against exact ones, whatever the blocks, threads and passes."""
+"""Decisions for many items: against exact ones, whatever the blocks, threads and passes, and in known valleys."""
 
 import math
 from dataclasses import replace
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask.decisions import LOSS_NAMES, Decision, Loss, decide, expected_losses, large
-from protodask.decisions.large import decide_normal, decide_source
+from protodask.decisions.large import best_number, decide_normal, decide_source
+from protodask.decisions.ranked import Ranking
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.engine.threads import ThreadScheduler
+from protodask.evaluation.score_bins import bin_scores
 
 Floats = NDArray[np.float64]
 
@@ -189,3 +191,47 @@ def test_decide_normal__of_one_item() -> None:
     for probability, k in ((0.9, 1), (0.1, 0), (0.0, 0), (1.0, 1)):
         found = decide_normal([probability], Loss.f_beta(1))
         assert (found.n, found.k) == (1, k)
+
+
+Integers = NDArray[np.int64]
+
+
+def ranking_of(n: int) -> Ranking:
+    probability = np.random.default_rng(0).beta(0.5, 2, size=n)
+    return Ranking.of(bin_scores(probability, np.stack([probability, probability * (1 - probability)], axis=1)), 100.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1000, 100_000])
+@pytest.mark.parametrize("share", [0.0, 0.003, 0.4, 0.98, 1.0])
+def test_best_number__of_one_valley_is_its_bottom(n: int, share: float) -> None:
+    bottom = round(share * n)
+    assert best_number(ranking_of(n), lambda k: ((k - bottom) / n) ** 2 + 1) == bottom
+
+
+def test_best_number__of_several_valleys_is_the_deepest() -> None:
+    def value(k: Integers) -> Floats:
+        places, depths = np.array([[400], [31_234], [90_000]]), np.array([[0.2], [0.1], [0.15]])
+        lowest: Floats = np.min(((k - places) / 1e5) ** 2 + depths, axis=0)
+        return lowest
+
+    assert best_number(ranking_of(100_000), value) == 31_234
+
+
+def test_best_number__of_a_plain_is_the_smallest() -> None:
+    rounding = np.random.default_rng(0).normal(scale=1e-16, size=10_001)
+    assert best_number(ranking_of(10_000), lambda k: 0.5 + rounding[k]) == 0
+
+
+def test_best_number__looks_at_few_places_of_many() -> None:
+    seen: list[int] = []
+    asked: list[int] = []
+
+    def value(k: Integers) -> Floats:
+        seen.extend(k.tolist())
+        asked.append(len(k))
+        return np.abs(k - 77_777) / 1e6
+
+    assert best_number(ranking_of(1_000_000), value, [5]) == 77_777
+    assert 5 in seen
+    assert len(seen) == len(set(seen)) < 1000
+    assert len(asked) < 10

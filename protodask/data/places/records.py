@@ -124,8 +124,8 @@ def describe_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
     ]
 
 
-def unseal(fields: Fields) -> None:
-    """Refuse a record that is not what was sealed."""
+def unseal(fields: Fields) -> Fields:
+    """The fields of a record that is what was sealed; any other is refused."""
     record = {name: value for name, value in fields.record.items() if name != CHECKSUM}
     try:
         intact = hash_json(record) == fields.record.get(CHECKSUM)
@@ -133,6 +133,7 @@ def unseal(fields: Fields) -> None:
         intact = False
     if not intact:
         fields.damaged("their checksum does not match")
+    return fields
 
 
 @dataclass(frozen=True)

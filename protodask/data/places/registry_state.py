@@ -228,8 +228,7 @@ def parse_state(content: bytes, place: str) -> RegistryState:
         value = parse_json(content)
     except ValueError as error:
         raise FormatError("damaged", f"{where} is damaged ({error}).", RESTORE) from error
-    fields = recognize(value, RECORD, where)
-    unseal(fields)
+    fields = unseal(recognize(value, RECORD, where))
     entries = [_parse_entry(replace(fields, record=record)) for record in fields.objects("versions")]
     numbers = [entry.number for entry in entries]
     last = fields.integer("last", 0)

@@ -88,8 +88,8 @@ def published_rows(
 
 
 @dataclass(frozen=True)
-class _ParquetParts:
-    """Writes each block as a file of the folder."""
+class FolderParts:
+    """Writes each block as a Parquet file of the folder."""
 
     folder: str
     identity: str
@@ -102,7 +102,7 @@ class _ParquetParts:
 def _parquet_folder(where: str, overwrite: bool, kind: Kind, record: Mapping[str, Any]) -> Iterator[Parts]:
     with published(where, overwrite, kind) as place:
         create_folder(place, record)
-        yield _ParquetParts(place, record["identity"])
+        yield FolderParts(place, record["identity"])
 
 
 @dataclass(frozen=True)

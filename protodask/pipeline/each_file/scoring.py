@@ -446,9 +446,7 @@ def _create(where: str, schema: bytes) -> None:
 
 def read_record(where: str) -> Fields:
     """The record of a folder, checked."""
-    fields = recognize(read_marker(where), RECORD, where)
-    unseal(fields)
-    return fields
+    return unseal(recognize(read_marker(where), RECORD, where))
 
 
 def _read_schema(where: str, model: PrototypeSet, keep: Sequence[str]) -> bytes:

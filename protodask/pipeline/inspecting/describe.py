@@ -274,8 +274,7 @@ def _describe_scored(path: str) -> dict[str, Any]:
 
 
 def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
-    fields = recognize(record, RECORD, path)
-    unseal(fields)
+    fields = unseal(recognize(record, RECORD, path))
     return {
         "kind": "predictions",
         "path": mask(path),

@@ -26,8 +26,7 @@ PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)
 
 def describe_robust_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
     """What robust predictions are of."""
-    fields = recognize(record, RECORD, path)
-    unseal(fields)
+    fields = unseal(recognize(record, RECORD, path))
     return {
         "kind": "robust predictions",
         "path": mask(path),
@@ -40,8 +39,7 @@ def describe_robust_predictions(record: dict[str, Any], path: str) -> dict[str, 
 
 def describe_terms(record: dict[str, Any], path: str) -> dict[str, Any]:
     """What the terms of robust fits are of."""
-    fields = recognize(record, TERMS_RECORD, path)
-    unseal(fields)
+    fields = unseal(recognize(record, TERMS_RECORD, path))
     return {
         "kind": "terms of robust fits",
         "path": mask(path),

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.budget import column_accuracy as column_accuracy_module
-from protodask.budget.column_accuracy import CrossValidation, column_expander, is_own, set_name
+from protodask.budget import column_models as column_models_module
+from protodask.budget.column_models import CrossValidation, column_expander, is_own, set_name
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, feature_columns, restricted
 from protodask.budget.noise import PARTS
@@ -306,7 +306,7 @@ def test_expand__finds_whose_fit_it_is_that_fails_in_a_pass(
             raise FloatingPointError("underflow")
         return plain.map(block, *args)
 
-    monkeypatch.setattr(column_accuracy_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
+    monkeypatch.setattr(column_models_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
     found: list[Expansion] = []
     few = [frozenset[int](), frozenset({1}), frozenset({0, 1})]
     with thread_engine(2, 2**28) as engine, opened(data, engine) as expand:
@@ -331,7 +331,7 @@ def test_expand__does_not_hide_errors_that_are_not_of_a_fit(
     def fails(block: Block, *args: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(column_accuracy_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
+    monkeypatch.setattr(column_models_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
     with thread_engine(1) as engine, opened(data, engine) as expand, pytest.raises(type(error)):
         expand(SETS, lambda expansion: None)
 
