@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -36,13 +36,10 @@ class Source(Protocol):
 class ArraySource:
     """Arrays in memory, cut into blocks without a copy."""
 
+    resident: ClassVar = True
     arrays: Arrays
     layout: Layout
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @property
-    def resident(self) -> bool:
-        return True
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
@@ -133,13 +130,10 @@ def part(block: Block, position: int) -> Block:
 class PlaceHolder:
     """Stands in for a source whose blocks, where they are needed, are in memory already."""
 
+    resident: ClassVar = True
     key: str
     layout: Layout
     blocks: Mapping[int, Block] = field(default_factory=dict)
-
-    @property
-    def resident(self) -> bool:
-        return True
 
     def read(self, number: int) -> Block:
         return self.blocks[number]

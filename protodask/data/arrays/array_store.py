@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import zarr
@@ -44,6 +44,7 @@ class ArraySpec:
 class ArrayStore:
     """Both a sink and a source; it names its place, so that tasks anywhere can use it."""
 
+    resident: ClassVar = False
     path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     layout: Layout
     arrays: tuple[ArraySpec, ...]
@@ -51,10 +52,6 @@ class ArrayStore:
     """Another one for each writing: what one path holds over time is told apart by it."""
     remedy: str = "Compute it again."
     """What to do where it is damaged."""
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     def create(self, attributes: Mapping[str, Any] | None = None) -> zarr.Group:
         """Make the group and its arrays, empty."""

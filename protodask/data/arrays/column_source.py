@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,13 +23,10 @@ MOST_ROWS = 2**22
 class ColumnSource:
     """Arrays (N,), or (N, K), that are read by ranges of rows, side by side."""
 
+    resident: ClassVar = False
     columns: Mapping[str, RowArray]
     layout: Layout
     key: str
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)

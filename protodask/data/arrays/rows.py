@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -145,12 +145,9 @@ class BlockNumbers:
     Rows that are needed once, to be written or counted, would only fill the caches that training lives on.
     """
 
+    resident: ClassVar = False
     layout: Layout
     key: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     def read(self, number: int) -> Block:
         return Block(number, self.layout.bounds(number)[0], {"number": np.array([number])})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Dataset:
     its place, reading it is a `StorageError`: never are the other one's rows handed out as its own.
     """
 
+    resident: ClassVar = False
     path: str
     metadata: Metadata = field(repr=False)
     group: str = field(default="", repr=False)
@@ -81,10 +82,6 @@ class Dataset:
     def key(self) -> str:
         """The fingerprint: where it is equal, rows, their meaning and their statistics are equal to the last bit."""
         return self.metadata.fingerprint
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     @property
     def n_rows(self) -> int:

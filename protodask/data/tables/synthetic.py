@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, cast, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ class SyntheticSource:
     class.
     """
 
+    resident: ClassVar = False
     name: SyntheticName
     layout: Layout
     n_features: int
@@ -49,10 +50,6 @@ class SyntheticSource:
     @property
     def key(self) -> str:
         return "/".join(map(str, (self.name, self.layout, self.n_features, self.n_classes, self.seed, self.dtype)))
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     @property
     def classes(self) -> tuple[int, ...]:
