@@ -58,26 +58,13 @@ class ArrayStore:
         store = open_store(self.path)
         group = zarr.open_group(store, mode="w", zarr_format=3, attributes=dict(attributes or {}))
         for spec in self.arrays:
-            make_array(
-                group,
-                spec.name,
-                spec.shape(self.layout.n_rows),
-                spec.shape(spec.chunk_rows(self.layout.block_rows)),
-                spec.dtype,
-                spec.fill,
-            )
+            make_array(group, self._form(spec))
         return group
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store the rows of one block."""
-        with storage_errors(self.path, "writing"), writing_into(self.path):
-            stored = _open(self.path, self.key)
-            for spec in self.arrays:
-                values = arrays[spec.name]
-                step = spec.chunk_rows(self.layout.block_rows)
-                for first in range(0, len(values), step):
-                    part = values[first : first + step]
-                    stored[spec.name][start + first : start + first + len(part)] = part
+        steps = {spec.name: spec.chunk_rows(self.layout.block_rows) for spec in self.arrays}
+        write_rows(self.path, self.key, steps, start, arrays)
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
@@ -100,9 +87,21 @@ class ArrayStore:
         )
 
 
+def write_rows(path: str, key: str, steps: Mapping[str, int], start: int, arrays: Arrays) -> None:
+    """Store rows in arrays of the group at a path, chunks of so many rows at a time; `key` tells what the path held."""
+    with storage_errors(path, "writing"), writing_into(path):
+        stored = _open_writable(path, key, tuple(steps))
+        for name, step in steps.items():
+            values = arrays[name]
+            for first in range(0, len(values), step):
+                part = values[first : first + step]
+                stored[name][start + first : start + first + len(part)] = part
+
+
 @lru_cache(maxsize=64)  # more than there are fits with stored scores in one pass; opening takes a millisecond
-def _open(path: str, key: str) -> Mapping[str, Any]:
-    return dict(zarr.open_group(open_store(path), mode="r+", zarr_format=3).arrays())
+def _open_writable(path: str, key: str, names: tuple[str, ...]) -> Mapping[str, Any]:
+    store = open_store(path)
+    return {name: zarr.open_array(store, path=name, mode="r+", zarr_format=3) for name in names}
 
 
 def store_key() -> str:

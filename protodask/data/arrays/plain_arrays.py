@@ -55,33 +55,28 @@ def chunk_rows(block_rows: int, row_bytes: int) -> int:
 
 
 def make_array(
-    group: zarr.Group,
-    name: str,
-    shape: tuple[int, ...],
-    chunks: tuple[int, ...],
-    dtype: Any,
-    fill: float,
-    dims: tuple[str, ...] | None = None,
-    config: Any = None,
+    group: zarr.Group, array: PlainArray, dims: tuple[str, ...] | None = None, config: Any = None
 ) -> zarr.Array[Any]:
-    """An empty array. Chunks are stored as they are with a checksum: measured faster than any compression, and a
-    flipped bit does not go unnoticed.
+    """An empty array of this form, in a group.
+
+    Chunks are stored as they are with a checksum: measured faster than any compression, and a flipped bit does not go
+    unnoticed.
     """
     from zarr.codecs import BytesCodec, Crc32cCodec
 
-    array: zarr.Array[Any] = group.create_array(
-        name,
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype,
+    made: zarr.Array[Any] = group.create_array(
+        array.name,
+        shape=array.shape,
+        chunks=array.chunks,
+        dtype=array.dtype,
         serializer=BytesCodec(endian="little"),
         compressors=Crc32cCodec(),
         filters=None,
-        fill_value=fill,
+        fill_value=array.fill,
         dimension_names=dims,
         config=config,
     )
-    return array
+    return made
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from protodask.data.arrays.plain_arrays import PlainArray
 from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
 from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
-from protodask.data.format.parts import Part, key_of
+from protodask.data.format.parts import Part
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label
 from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments, whole_segment
 from protodask.data.format.summary import Summary
@@ -388,15 +388,7 @@ def _load_part(dataset: Dataset, part: Part) -> list[PlainArray]:
     path, metadata = dataset.path, dataset.metadata
     arrays: list[PlainArray] = []
     for variable in metadata.variables:
-        array = PlainArray(
-            root=dataset.place,
-            name=key_of(part.name, variable.name),
-            dtype=metadata.dtype_of(variable).name,
-            shape=metadata.shape_of(variable, part.rows),
-            chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
-            fill=variable.fill,
-            growing=not part.name,  # earlier versions appended in place, and may have been killed at it
-        )
+        array = metadata.array_of(variable, dataset.place, part)
         try:
             array.check_form()
         except (FormatError, MemoryError):

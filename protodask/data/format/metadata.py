@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.plain_arrays import chunk_rows, shortened
-from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, part_of
+from protodask.data.arrays.plain_arrays import PlainArray, chunk_rows, shortened
+from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, key_of, part_of
 from protodask.data.format.schema import (
     FEATURES,
     FORMAT_VERSION,
@@ -138,6 +138,18 @@ class Metadata:
     def chunk_rows(self, variable: Variable) -> int:
         """Rows of a chunk of an array."""
         return chunk_rows(self.block_rows, self._bytes_of_row(variable))
+
+    def array_of(self, variable: Variable, root: str, part: Part) -> PlainArray:
+        """An array as it is in a part, of the dataset whose group lies at `root`."""
+        return PlainArray(
+            root=root,
+            name=key_of(part.name, variable.name),
+            dtype=self.dtype_of(variable).name,
+            shape=self.shape_of(variable, part.rows),
+            chunks=self.shape_of(variable, self.chunk_rows(variable)),
+            fill=variable.fill,
+            growing=not part.name,  # earlier versions appended in place, and may have been killed at it
+        )
 
     def _bytes_of_row(self, variable: Variable) -> int:
         return self.dtype_of(variable).itemsize * math.prod(self.shape_of(variable, 1))

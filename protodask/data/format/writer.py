@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import zarr
 
+from protodask.data.arrays.array_store import write_rows
 from protodask.data.arrays.plain_arrays import make_array
 from protodask.data.arrays.rows import BlockNumbers, NamedArrays, RangedRows, RowRange, check_finite
 from protodask.data.format.commits import appended_segment, changing, segments_before
@@ -46,7 +46,7 @@ from protodask.data.format.schema import (
 )
 from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
 from protodask.data.format.summary import Summary, empty_summary, merge_summaries, summarize_rows
-from protodask.data.places.locations import locate, open_store, storage_errors
+from protodask.data.places.locations import locate, open_store
 from protodask.data.places.storage import published, write_group, writing_into
 from protodask.engine import (
     Arrays,
@@ -77,20 +77,7 @@ class DatasetSink:
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store one block, a chunk at a time."""
-        with storage_errors(self.path, "writing"), writing_into(self.path):
-            stored = _open_writable(self.path, tuple(self.chunk_rows))
-            start -= self.first_row
-            for name, step in self.chunk_rows.items():
-                values = arrays[name]
-                for first in range(0, len(values), step):
-                    part = values[first : first + step]
-                    stored[name][start + first : start + first + len(part)] = part
-
-
-@lru_cache(maxsize=16)
-def _open_writable(path: str, names: tuple[str, ...]) -> Mapping[str, Any]:
-    store = open_store(path)
-    return {name: zarr.open_array(store, path=name, mode="r+", zarr_format=3) for name in names}
+        write_rows(self.path, "", self.chunk_rows, start - self.first_row, arrays)
 
 
 @dataclass(frozen=True)
@@ -296,10 +283,8 @@ def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int
     with writing_into(place):
         group = zarr.open_group(open_store(place), mode="r+", zarr_format=3)
         for variable in metadata.variables:
-            shape = metadata.shape_of(variable, metadata.n_rows - first_row)
-            chunks = metadata.shape_of(variable, metadata.chunk_rows(variable))
-            dtype = metadata.dtype_of(variable)
-            make_array(group, variable.name, shape, chunks, dtype, variable.fill, variable.dims)
+            array = metadata.array_of(variable, place, Part("", 0, metadata.n_rows - first_row))
+            make_array(group, array, variable.dims)
     steps = {variable.name: metadata.chunk_rows(variable) for variable in metadata.variables}
     return BlockWriter(
         sink=DatasetSink(place, steps, first_row),
