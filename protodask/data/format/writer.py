@@ -162,12 +162,9 @@ def _refuse(block: Block, wrong: Any, what: str, remedy: str) -> None:
         )
 
 
-def _store_block(block: Block, writer: BlockWriter) -> Written:
-    return writer.store(block)
-
-
-def _read_and_store(number: Block, source: Source, writer: BlockWriter) -> Written:
-    return writer.store(source.read(number.number))
+def _store_block(block: Block, writer: BlockWriter, source: Source | None = None) -> Written:
+    """Write a block, or that of this number of a source that tasks read by themselves."""
+    return writer.store(block if source is None else source.read(block.number))
 
 
 def _merge_written(left: Written, right: Written) -> Written:
@@ -181,7 +178,6 @@ def _merge_written(left: Written, right: Written) -> Written:
 
 # Writing, counting and hashing in one pass: the rows are read once.
 STORE: Reduction[Written, Written] = Reduction(_store_block, _merge_written, identity, writes=True)
-READ_AND_STORE: Reduction[Written, Written] = Reduction(_read_and_store, _merge_written, identity, writes=True)
 
 
 def write_dataset(
@@ -309,9 +305,7 @@ def _write_blocks(source: Source, writer: BlockWriter, engine: Engine, first: in
     blocks = range(first, source.layout.n_blocks)
     if not source.resident:
         numbers = BlockNumbers(source.layout)
-        return engine.reduce(
-            numbers, READ_AND_STORE, engine.share(source), engine.share(writer), label="ingest", blocks=blocks
-        )
+        return engine.reduce(numbers, STORE, engine.share(writer), engine.share(source), label="ingest", blocks=blocks)
     try:
         return engine.reduce(source, STORE, engine.share(writer), label="ingest", blocks=blocks)
     finally:
@@ -332,7 +326,8 @@ def _create(
     with published(where, overwrite) as place:
         write_group(place, unfinished_attributes())
         written = _write_blocks(_relaid(source, metadata), _writer(place, metadata), engine)
-        _check_weight(written.summary)
+        if not written.summary.weight > 0:
+            raise InputError("no-rows", "All rows have the weight 0.", "Give positive weights to the rows that count.")
         finished = metadata.extended(written.rows, written.summary, written.content, written.block_checks)
         if segments is not None:
             check_rows(segments, finished.n_rows, where)
@@ -341,11 +336,6 @@ def _create(
             confirm()
         write_group(place, to_attributes(finished))
     return Dataset.open(where)
-
-
-def _check_weight(summary: Summary) -> None:
-    if not summary.weight > 0:
-        raise InputError("no-rows", "All rows have the weight 0.", "Give positive weights to the rows that count.")
 
 
 def _append(
