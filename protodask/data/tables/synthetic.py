@@ -71,7 +71,7 @@ class SyntheticSource:
         target = np.empty(stop - start, dtype=np.int32)
         for granule in range(start // GRANULE_ROWS, -(-stop // GRANULE_ROWS)):
             first = granule * GRANULE_ROWS
-            drawn, labels = DRAW[self.name](self, _generator(self.seed, granule))
+            drawn, labels = KINDS[self.name].draw(self, _generator(self.seed, granule))
             low, high = max(first, start), min(first + GRANULE_ROWS, stop)
             features[low - start : high - start] = drawn[low - first : high - first]
             target[low - start : high - start] = labels[low - first : high - first]
@@ -173,16 +173,9 @@ def _digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     return images, found.target.astype(np.int32)
 
 
-DRAW: dict[str, Callable[[SyntheticSource, np.random.Generator], Drawn]] = {
-    "checker": _draw_checker,
-    "xor": _draw_xor,
-    "digits": _draw_digits,
-    "blobs": _draw_blobs,
-}
-
-
 @dataclass(frozen=True)
 class _Kind:
+    draw: Callable[[SyntheticSource, np.random.Generator], Drawn]
     n_features: int
     n_classes: int
     any_features: bool
@@ -190,10 +183,10 @@ class _Kind:
 
 
 KINDS = {
-    "checker": _Kind(2, 2, False, False),
-    "xor": _Kind(6, 2, True, False),
-    "digits": _Kind(SIDE * SIDE, 10, False, False),
-    "blobs": _Kind(2, 3, True, True),
+    "checker": _Kind(_draw_checker, 2, 2, False, False),
+    "xor": _Kind(_draw_xor, 6, 2, True, False),
+    "digits": _Kind(_draw_digits, SIDE * SIDE, 10, False, False),
+    "blobs": _Kind(_draw_blobs, 2, 3, True, True),
 }
 
 
