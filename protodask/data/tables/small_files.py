@@ -5,11 +5,8 @@ What comes of the values is the same as of larger ones, which are read in parts.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from protodask.data.format.schema import Column
@@ -100,17 +97,12 @@ def _csv(
     return columns.names, csv_text_table(text, path, columns, kept)
 
 
-UNPACKED: Mapping[str, Callable[[Any], Any]] = {
-    "gz": lambda file: gzip.GzipFile(fileobj=file),
-    "bz2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
-}
-
-
 def _decompressed(content: bytes, path: str) -> bytes:
-    unpacked = UNPACKED.get(path.lower().rpartition(".")[2])
-    if unpacked is None:
+    if not is_packed(path):
         return content
+    import fsspec
+
+    unpacked = fsspec.compression.compr[fsspec.utils.infer_compression(path)]
     with table_errors(path), unpacked(io.BytesIO(content)) as file:
         text: bytes = file.read(SMALL_BYTES + 1)
     if len(text) > SMALL_BYTES:
