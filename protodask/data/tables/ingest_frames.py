@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache, partial
 from numbers import Real
@@ -182,32 +182,25 @@ def _column_values(series: Any) -> Values:
     return found
 
 
-class _Graphs:
-    """The task of each partition of the frames used last, so that a frame is lowered once in a process."""
+@dataclass(frozen=True)
+class _Named:
+    """A frame, told from others by its name."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._lock = threading.Lock()
-        self._graphs: OrderedDict[str, tuple[dict[Any, Any], list[Any]]] = OrderedDict()
-
-    def of(self, frame: Any) -> tuple[dict[Any, Any], list[Any]]:
-        name = str(frame._name)
-        with self._lock:
-            found = self._graphs.get(name)
-            if found is None:
-                lowered = frame.optimize(fuse=True)
-                found = (graph_of(lowered), list(lowered.__dask_keys__()))
-                self._graphs[name] = found
-                while len(self._graphs) > self._kept:
-                    self._graphs.popitem(last=False)
-        return found
+    name: str
+    frame: Any = field(compare=False)
 
 
-@lru_cache(maxsize=1)
-def _graphs() -> _Graphs:
-    return _Graphs(64)
+@lru_cache(maxsize=64)
+def _lowered(named: _Named) -> tuple[dict[Any, Any], list[Any]]:
+    """The graph of a frame, and the keys of its partitions."""
+    lowered = named.frame.optimize(fuse=True)
+    return graph_of(lowered), list(lowered.__dask_keys__())
+
+
+_lowering = threading.Lock()
 
 
 def _compute_partition(frame: Any, partition: int) -> Any:
-    graph, keys = _graphs().of(frame)
+    with _lowering:  # once in a process, however many threads wait for it
+        graph, keys = _lowered(_Named(str(frame._name), frame))
     return compute_key(graph, keys[partition])
