@@ -27,11 +27,8 @@ def open_engine(engine: EngineLike) -> Iterator[Engine]:
     if isinstance(engine, Engine):
         yield engine
         return
-    opened = _open(engine)
-    try:
+    with _open(engine) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def _open(engine: object) -> Engine:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protodask.engine.blocks import Arrays, Block, Layout, choose_block_rows
 
@@ -194,10 +195,9 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
     """The same rows of several sources as one block."""
     if len(blocks) == 1:
         return blocks[0]
-    arrays: dict[str, object] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for block in blocks:
         if clash := arrays.keys() & block.arrays.keys():
             raise ValueError(f"zipped sources share the array names {sorted(clash)}")
         arrays.update(block.arrays)
-    joined: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = arrays  # type: ignore[assignment]
-    return Block(blocks[0].number, blocks[0].start, joined)
+    return Block(blocks[0].number, blocks[0].start, arrays)
