@@ -30,14 +30,11 @@ class ArraySpec:
     def shape(self, rows: int) -> tuple[int, ...]:
         return (rows,) if self.width is None else (rows, self.width)
 
-    @property
-    def fill(self) -> float:
-        """What a chunk that is missing would be read as."""
-        return np.nan if np.dtype(self.dtype).kind == "f" else -1
-
-    def chunk_rows(self, block_rows: int) -> int:
-        """Rows of a chunk."""
-        return chunk_rows(block_rows, np.dtype(self.dtype).itemsize * (self.width or 1))
+    def form(self, root: str, layout: Layout) -> PlainArray:
+        """The array as it is in the store at `root`, of rows in such blocks."""
+        step = chunk_rows(layout.block_rows, np.dtype(self.dtype).itemsize * (self.width or 1))
+        fill = np.nan if np.dtype(self.dtype).kind == "f" else -1  # what a chunk that is missing would be read as
+        return PlainArray(root, self.name, self.dtype, self.shape(layout.n_rows), self.shape(step), fill)
 
 
 @dataclass(frozen=True)
@@ -57,34 +54,29 @@ class ArrayStore:
         """Make the group and its arrays, empty."""
         store = open_store(self.path)
         group = zarr.open_group(store, mode="w", zarr_format=3, attributes=dict(attributes or {}))
-        for spec in self.arrays:
-            make_array(group, self._form(spec))
+        for form in self._forms():
+            make_array(group, form)
         return group
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store the rows of one block."""
-        steps = {spec.name: spec.chunk_rows(self.layout.block_rows) for spec in self.arrays}
-        write_rows(self.path, self.key, steps, start, arrays)
+        write_rows(self.path, self.key, {form.name: form.chunks[0] for form in self._forms()}, start, arrays)
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
         with storage_errors(self.path, "reading"):
             try:
-                values = read_rows([self._form(spec) for spec in self.arrays], start, stop)
+                values = read_rows(self._forms(), start, stop)
             except DamagedArrayError as error:
-                raise self._damaged(error.name, number) from error
+                raise FormatError(
+                    "damaged",
+                    f"The array {error.name!r} in {self.path} is damaged or incomplete in block {number}.",
+                    self.remedy,
+                ) from error
         return Block(number, start, {spec.name: array for spec, array in zip(self.arrays, values, strict=True)})
 
-    def _form(self, spec: ArraySpec) -> PlainArray:
-        chunks = spec.shape(spec.chunk_rows(self.layout.block_rows))
-        return PlainArray(self.path, spec.name, spec.dtype, spec.shape(self.layout.n_rows), chunks, spec.fill)
-
-    def _damaged(self, array: str, number: int) -> FormatError:
-        return FormatError(
-            "damaged",
-            f"The array {array!r} in {self.path} is damaged or incomplete in block {number}.",
-            self.remedy,
-        )
+    def _forms(self) -> list[PlainArray]:
+        return [spec.form(self.path, self.layout) for spec in self.arrays]
 
 
 def write_rows(path: str, key: str, steps: Mapping[str, int], start: int, arrays: Arrays) -> None:
