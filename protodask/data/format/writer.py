@@ -96,7 +96,6 @@ class BlockWriter:
 
     sink: DatasetSink
     dtype: str
-    names: tuple[str, ...]
     columns: tuple[str, ...]
     classes: int
     first_new: int = 0
@@ -104,7 +103,7 @@ class BlockWriter:
     def store(self, block: Block) -> Written:
         arrays = {
             name: np.ascontiguousarray(block[name], dtype=self.dtype if name == FEATURES.name else None)
-            for name in self.names
+            for name in self.sink.chunk_rows
         }
         for variable, what, remedy in (
             (TARGET, "target codes", "Encode the labels as positions in `classes`."),
@@ -285,7 +284,6 @@ def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int
     return BlockWriter(
         sink=DatasetSink(place, steps, first_row),
         dtype=metadata.dtype,
-        names=tuple(steps),
         columns=metadata.feature_names,
         classes=len(metadata.classes),
         first_new=first_new,
@@ -361,7 +359,16 @@ def _append(
             content -= block_digest(dataset.read(first))
         writer = _writer(change.make_group(part.name), total, first, first_new=old.n_rows)
         written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
-        committed = _grown(old, wanted, total, written, (content + written.content) % DIGEST_MODULUS, first)
+        committed = replace(
+            total.extended(
+                total.n_rows,
+                merge_summaries(old.summary, written.summary),
+                (content + written.content) % DIGEST_MODULUS,
+                old.block_checks[: BLOCK_CHECK_BYTES * first] + written.block_checks,
+            ),
+            notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
+            dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
+        )
         if before is not None:
             added = [appended_segment(committed, old.n_rows)] if segments is None else segments
             committed = change.with_segments(committed, (*before, *added))
@@ -369,19 +376,3 @@ def _append(
         if confirm is not None:
             confirm()
         return change.commit(committed)
-
-
-def _grown(
-    old: Metadata, wanted: Metadata, total: Metadata, written: Written, content: int, first_block: int
-) -> Metadata:
-    """What a dataset says of itself after an append of blocks from `first_block` on."""
-    return replace(
-        total.extended(
-            total.n_rows,
-            merge_summaries(old.summary, written.summary),
-            content,
-            old.block_checks[: BLOCK_CHECK_BYTES * first_block] + written.block_checks,
-        ),
-        notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
-        dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
-    )
