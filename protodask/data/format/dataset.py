@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -224,8 +222,18 @@ class Dataset:
         start, stop = self.layout.bounds(number)
         arrays = _open_part(self, part, self.place, self.metadata.identity)
         offset = self.layout.block_rows * part.first_block
-        with self._reading(number):
+        try:
             values = read_rows(arrays, start - offset, stop - offset)
+        except DamagedArrayError as error:
+            raise self._damaged(error.name.rpartition("/")[2], number, str(error)) from error
+        except Exception as error:
+            if not isinstance(error, OSError) and not is_remote(error):
+                raise
+            raise StorageError(
+                "unreadable",
+                f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
+                "Check the storage and repeat.",
+            ) from error
         block = Block(number, start, dict(zip(self.array_names, values, strict=True)))
         codes = block[TARGET.name]
         if codes.min() < 0 or codes.max() >= len(self.classes):
@@ -241,21 +249,6 @@ class Dataset:
                 )
             verified.add(number)
         return block
-
-    @contextmanager
-    def _reading(self, number: int) -> Iterator[None]:
-        try:
-            yield
-        except DamagedArrayError as error:
-            raise self._damaged(error.name.rpartition("/")[2], number, str(error)) from error
-        except Exception as error:
-            if not isinstance(error, OSError) and not is_remote(error):
-                raise
-            raise StorageError(
-                "unreadable",
-                f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
-                "Check the storage and repeat.",
-            ) from error
 
     def _damaged(self, array: str, number: int, reason: str) -> FormatError:
         return FormatError(
