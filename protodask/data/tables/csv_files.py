@@ -16,9 +16,9 @@ import numpy as np
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns
 from protodask.data.tables.kept_columns import Kept
-from protodask.data.tables.source_files import table_errors
+from protodask.data.tables.source_files import open_file, table_errors
 from protodask.data.tables.tables import Partitions
-from protodask.data.tables.text_parts import TextParts, open_text, separator_of
+from protodask.data.tables.text_parts import TextParts, separator_of
 from protodask.errors import InputError
 from protodask.places import mask
 
@@ -94,7 +94,9 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
 def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> Partitions:
     """The table in files of one header, in their order; the first one tells the types of its columns."""
     first = texts[0]
-    opened = partial(io.BytesIO, first.header + first.read(0)) if first.packed else partial(open_text, first.path)
+    opened = (
+        partial(io.BytesIO, first.header + first.read(0)) if first.packed else partial(open_file, first.path, "infer")
+    )
     columns = csv_columns(first.path, labels, dropped, opened)
     pieces = [(text, part) for text in texts for part in range(text.n_parts)]
     return Partitions(

@@ -266,14 +266,14 @@ def is_unchanged(file: SourceFile) -> bool:
         return False
 
 
-def open_file(path: str) -> Any:
-    """A file or an object for reading its bytes."""
-    if not is_url(path):
+def open_file(path: str, compression: str | None = None) -> Any:
+    """A file or an object for reading its bytes; with "infer", decompressed as its ending says."""
+    if not is_url(path) and compression is None:
         return open(path, "rb")
     import fsspec
 
-    files, name = fsspec.core.url_to_fs(path)
-    return files.open(name, "rb")
+    files, name = fsspec.core.url_to_fs(path) if is_url(path) else (fsspec.filesystem("file"), path)
+    return files.open(name, "rb", compression=compression)
 
 
 def content_digest(path: str) -> str:
