@@ -56,7 +56,9 @@ def sole_writer(path: str) -> Iterator[bool]:
     try:
         if locked:
             with storage_errors(path, "clearing what was left beside"):
-                _sweep(path)
+                recover(path)
+                for left in leftovers(path):
+                    remove(left)
         yield locked
     finally:
         # Removed while it is still held: who waits at the old file finds it gone, and makes a new one.
@@ -73,12 +75,6 @@ def sweep(path: str) -> None:
     if leftovers(place) or os.path.lexists(lock_place(place)):
         with suppress(StorageError), sole_writer(place):
             pass
-
-
-def _sweep(path: str) -> None:
-    recover(path)
-    for place in leftovers(path):
-        remove(place)
 
 
 def take_lock(place: str, path: str, flags: int = 0) -> tuple[int, bool] | None:

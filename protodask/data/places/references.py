@@ -117,7 +117,11 @@ def follow(place: str, read: Callable[[str], T]) -> T:
             now = resolve(place)
             if now == where:
                 if now == place and (reference := split_reference(place)) is not None:
-                    raise _no_registry(place, reference) from error
+                    raise InputError(
+                        "not-found",
+                        f"There is nothing at {mask(place)}, and no registry at {mask(reference.registry)}.",
+                        "Check the path, or make the registry: `protodask publish` adds a model to it.",
+                    ) from error
                 if now != place and not is_url(now) and not os.path.lexists(now):
                     raise FormatError(
                         "not-found",
@@ -158,11 +162,3 @@ def _look_up(place: str) -> tuple[Reference, RegistryState] | None:
     reference = split_reference(place)
     state = None if reference is None else read_state(reference.registry)
     return None if reference is None or state is None else (reference, state)
-
-
-def _no_registry(place: str, reference: Reference) -> InputError:
-    return InputError(
-        "not-found",
-        f"There is nothing at {mask(place)}, and no registry at {mask(reference.registry)}.",
-        "Check the path, or make the registry: `protodask publish` adds a model to it.",
-    )

@@ -81,7 +81,13 @@ def check_wanted(wanted: Wanted) -> None:
         raise InputError(
             "settings-conflict", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one."
         )
-    _check_orders(wanted.orders)
+    for name, order in wanted.orders.items():
+        if len(order) < 2 or len(set(map(str, order))) != len(order):
+            raise InputError(
+                "bad-setting",
+                f"The order of {name!r} has too few or repeated categories.",
+                "Give each category once, lowest first.",
+            )
 
 
 def check_roles(given: Roles, known: Metadata) -> None:
@@ -281,13 +287,3 @@ def _column(name: str, categorical: Sequence[str], orders: Mapping[str, tuple[La
     if name in orders:
         return Column(name, "ordinal", orders[name])
     return Column(name, "nominal" if name in categorical else "numeric")
-
-
-def _check_orders(orders: Mapping[str, tuple[Label, ...]]) -> None:
-    for name, order in orders.items():
-        if len(order) < 2 or len(set(map(str, order))) != len(order):
-            raise InputError(
-                "bad-setting",
-                f"The order of {name!r} has too few or repeated categories.",
-                "Give each category once, lowest first.",
-            )
