@@ -18,18 +18,10 @@ class BlockCache:
     """
 
     def __init__(self, budget_bytes: int) -> None:
-        self._budget = budget_bytes
-        self._held = 0
+        self.budget_bytes = budget_bytes
+        self.held_bytes = 0
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._lock = threading.Lock()
-
-    @property
-    def budget_bytes(self) -> int:
-        return self._budget
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -46,14 +38,14 @@ class BlockCache:
         with self._lock:
             if (key, block.number) in self._blocks:
                 return True
-            if size > self._budget:
+            if size > self.budget_bytes:
                 return False
-            if self._held + size > self._budget:
-                self._evict(self._held + size - self._budget, active, own)
-            if self._held + size > self._budget:
+            if self.held_bytes + size > self.budget_bytes:
+                self._evict(self.held_bytes + size - self.budget_bytes, active, own)
+            if self.held_bytes + size > self.budget_bytes:
                 return False
             self._blocks[key, block.number] = block
-            self._held += size
+            self.held_bytes += size
             return True
 
     def _evict(self, wanted: int, active: Collection[str], own: Collection[int] | None) -> None:
@@ -64,16 +56,16 @@ class BlockCache:
             if wanted <= 0:
                 return
             size = self._blocks.pop(entry).nbytes
-            self._held -= size
+            self.held_bytes -= size
             wanted -= size
 
     def drop(self, key: str) -> None:
         """Let go of all blocks of a source."""
         with self._lock:
             for entry in [entry for entry in self._blocks if entry[0] == key]:
-                self._held -= self._blocks.pop(entry).nbytes
+                self.held_bytes -= self._blocks.pop(entry).nbytes
 
     def clear(self) -> None:
         with self._lock:
             self._blocks.clear()
-            self._held = 0
+            self.held_bytes = 0
