@@ -259,18 +259,15 @@ class _Streams:
         except BaseException:
             file.close()
             raise
-        self._put_back(_Stream(text.key, stop, file), at_end=stop == text.cuts[-1])
-        return content
-
-    def _put_back(self, stream: _Stream, at_end: bool) -> None:
+        if stop == text.cuts[-1]:
+            file.close()
+            return content
         with self._lock:
-            if at_end:
-                closed = [stream]
-            else:
-                self._idle.append(stream)
-                closed, self._idle = self._idle[: -self._kept], self._idle[-self._kept :]
-        for one in closed:
-            one.file.close()
+            self._idle.append(_Stream(text.key, stop, file))
+            closed, self._idle = self._idle[: -self._kept], self._idle[-self._kept :]
+        for stream in closed:
+            stream.file.close()
+        return content
 
 
 @lru_cache(maxsize=1)
