@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from protodask.data.arrays.row_arrays import RowArray, row_array
-from protodask.engine import Arrays, Block, Layout, Source, array_source, choose_block_rows
+from protodask.data.arrays.rows import ReadByRanges
+from protodask.engine import Arrays, Layout, Source, array_source, choose_block_rows
 from protodask.errors import InputError
 
 MOST_ROWS = 2**22
@@ -20,17 +21,13 @@ MOST_ROWS = 2**22
 
 
 @dataclass(frozen=True)
-class ColumnSource:
+class ColumnSource(ReadByRanges):
     """Arrays (N,), or (N, K), that are read by ranges of rows, side by side."""
 
     resident: ClassVar = False
     columns: Mapping[str, RowArray]
     layout: Layout
     key: str
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""

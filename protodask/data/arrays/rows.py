@@ -27,6 +27,16 @@ class RowRanges(Protocol):
     def rows(self, start: int, stop: int) -> Arrays: ...
 
 
+class ReadByRanges(RowRanges):
+    """A source whose blocks are read as any other range of its rows is."""
+
+    layout: Layout
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        return Block(number, start, self.rows(start, stop))
+
+
 @runtime_checkable
 class NamedArrays(Protocol):
     """A source that says which arrays its blocks have, so that none need be read to know."""
@@ -104,7 +114,7 @@ def joined_ranges(ranges: Sequence[RowRange]) -> tuple[RowRange, ...]:
 
 
 @dataclass(frozen=True)
-class RangedRows:
+class RangedRows(ReadByRanges):
     """The rows of the ranges; all of their sources have the arrays `array_names`."""
 
     ranges: tuple[RowRange, ...]
@@ -121,10 +131,6 @@ class RangedRows:
     def resident(self) -> bool:
         # Tasks read what lies in stores themselves, but cannot reach what is in this process.
         return any(part.source.resident for part in self.ranges)
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""

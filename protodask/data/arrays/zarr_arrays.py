@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import RowArray, row_array, zarr_rows
-from protodask.data.arrays.rows import check_finite
+from protodask.data.arrays.rows import ReadByRanges, check_finite
 from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.places.locations import locate
-from protodask.engine import Arrays, Block, Layout, choose_block_rows
+from protodask.engine import Arrays, Layout, choose_block_rows
 from protodask.errors import FormatError, InputError, ProtodaskError
 
 
 @dataclass(frozen=True)
-class ZarrArraysSource:
+class ZarrArraysSource(ReadByRanges):
     """Features (N, D) and optionally a target (N,) in Zarr arrays of any chunks; small to pickle.
 
     Blocks hold "features" as float32 (float64 stays) and "target" as it is stored. Nobody vouches for the content of
@@ -92,10 +92,6 @@ class ZarrArraysSource:
     def dtype(self) -> np.dtype[np.floating]:
         """Type of the features in blocks."""
         return np.dtype(np.float64 if self.features.dtype == np.float64 else np.float32)
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows, read by chunks."""

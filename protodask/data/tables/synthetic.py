@@ -14,10 +14,11 @@ from typing import ClassVar, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.arrays.rows import ReadByRanges
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column, check_block_rows, check_dtype
 from protodask.data.format.writer import write_dataset
-from protodask.engine import Arrays, Block, EngineLike, Layout, choose_block_rows
+from protodask.engine import Arrays, EngineLike, Layout, choose_block_rows
 from protodask.errors import InputError
 
 SyntheticName = Literal["checker", "xor", "digits", "blobs"]
@@ -30,7 +31,7 @@ Drawn = tuple[NDArray[np.floating], NDArray[np.int32]]
 
 
 @dataclass(frozen=True)
-class SyntheticSource:
+class SyntheticSource(ReadByRanges):
     """Rows made when they are read; small to pickle.
 
     `checker`: uniform on the unit square, the class that of a chess board of 8 x 8 fields. `xor`: uniform(-1, 1), the
@@ -60,10 +61,6 @@ class SyntheticSource:
         if self.name == "digits":
             return tuple(Column(f"pixel_{row}_{column}") for row in range(SIDE) for column in range(SIDE))
         return tuple(Column(f"x{number}") for number in range(self.n_features))
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import RowArray
+from protodask.data.arrays.rows import ReadByRanges
 from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, MARKED, TARGET, WEIGHT, Column, Label
 from protodask.data.tables.encoding import (
     BadRows,
@@ -37,7 +38,7 @@ from protodask.data.tables.encoding import (
     table_rows,
 )
 from protodask.data.tables.kept_columns import KEPT, NOTHING_KEPT, Kept, kept_of_arrays, pack
-from protodask.engine import Arrays, Block, Layout
+from protodask.engine import Arrays, Layout
 from protodask.errors import InputError, StorageError
 
 RECENT_BYTES = 96 * 2**20
@@ -160,7 +161,7 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class TableSource:
+class TableSource(ReadByRanges):
     """Encoded blocks of a table: a block reads the partitions its rows lie in, and nothing else."""
 
     table: Partitions
@@ -182,10 +183,6 @@ class TableSource:
     @property
     def classes(self) -> tuple[Label, ...]:
         return self.encoder.classes
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""
