@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.row_arrays import RowArray, row_array, zarr_rows
+from protodask.data.arrays.row_arrays import RowArray, check_beside, row_array, zarr_rows
 from protodask.data.arrays.rows import ReadByRanges, check_finite
 from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.places.locations import locate
@@ -62,12 +62,8 @@ class ZarrArraysSource(ReadByRanges):
                 f"The features have the shape {matrix.shape} and the type {matrix.dtype}.",
                 "Give numbers, rows by features.",
             )
-        if labels is not None and labels.shape != matrix.shape[:1]:
-            raise InputError(
-                "wrong-shape",
-                f"The target has the shape {labels.shape}, and there are {matrix.shape[0]} rows of features.",
-                "Give one value for each row.",
-            )
+        if labels is not None:
+            check_beside("target", labels.shape, matrix.shape[0])
         row_bytes = matrix.shape[1] * (8 if matrix.dtype == np.float64 else 4)
         rows = choose_block_rows(matrix.shape[0], row_bytes) if block_rows is None else block_rows
         return cls(matrix, labels, Layout(matrix.shape[0], rows), os.urandom(8).hex(), checked)

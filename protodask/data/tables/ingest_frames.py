@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
+from protodask.data.arrays.row_arrays import PARTITION_ROWS, check_beside, even_edges, refuse_futures
 from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, label_of
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
@@ -107,12 +107,7 @@ def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) ->
         beside = values if hasattr(values, "dask") else dask.array.from_array(np.asarray(values), chunks=-1)
         if any(math.isnan(length) for length in beside.shape):
             beside = beside.compute_chunk_sizes()
-        if beside.shape != (sum(lengths),):
-            raise InputError(
-                "wrong-shape",
-                f"The array {name!r} has the shape {beside.shape}, and there are {sum(lengths)} rows of features.",
-                "Give one value for each row.",
-            )
+        check_beside(f"array {name!r}", beside.shape, sum(lengths))
         frame = frame.assign(**{name: beside.rechunk((lengths,))})
     return frame
 

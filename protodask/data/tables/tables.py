@@ -15,7 +15,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.row_arrays import RowArray
+from protodask.data.arrays.row_arrays import RowArray, check_beside
 from protodask.data.arrays.rows import ReadByRanges
 from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, MARKED, TARGET, WEIGHT, Column, Label
 from protodask.data.tables.encoding import (
@@ -267,12 +267,7 @@ def arrays_table(
     if len(shape) != 2:
         raise InputError("wrong-shape", f"The features have the shape {shape}.", "Give a matrix: rows by features.")
     for name, array in others.items():
-        if array.shape != shape[:1]:
-            raise InputError(
-                "wrong-shape",
-                f"The array {name!r} has the shape {array.shape}, and there are {shape[0]} rows of features.",
-                "Give one value for each row.",
-            )
+        check_beside(f"array {name!r}", array.shape, shape[0])
     text = [name for name, array in others.items() if array.dtype.kind not in "biuf"]
     return Partitions(
         (*names, *others),
