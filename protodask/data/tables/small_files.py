@@ -13,6 +13,7 @@ from protodask.data.format.schema import Column
 from protodask.data.tables.csv_files import csv_columns, csv_text_table
 from protodask.data.tables.encoding import BadRows, KeptTable, Table, columns_besides, table_rows
 from protodask.data.tables.ingest_scan import kept_columns
+from protodask.data.tables.ingest_sources import CSV_PARTITION_BYTES
 from protodask.data.tables.kept_columns import KEPT, Kept, pack
 from protodask.data.tables.parquet_files import (
     folder_columns,
@@ -21,7 +22,6 @@ from protodask.data.tables.parquet_files import (
     stored_columns,
 )
 from protodask.data.tables.source_files import is_packed, is_parquet_path, table_errors
-from protodask.data.tables.source_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.tables import Encoder
 from protodask.data.tables.text_parts import check_header, header_of
 from protodask.engine import Arrays
