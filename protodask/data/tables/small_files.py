@@ -83,18 +83,18 @@ def encode_file(
 def _table(
     content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], Table]:
-    if is_parquet_path(path):
-        return _parquet(content, path, dropped, kept)
-    return _csv(content, path, labels, dropped, kept)
+    if not is_parquet_path(path):
+        text = _decompressed(content, path)
+        check_header(header_of(io.BytesIO(text), path) or text, path)
+        columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
+        return columns.names, csv_text_table(text, path, columns, kept)
+    from pyarrow.parquet import ParquetFile
 
-
-def _csv(
-    content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
-) -> tuple[tuple[str, ...], Table]:
-    text = _decompressed(content, path)
-    check_header(header_of(io.BytesIO(text), path) or text, path)
-    columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
-    return columns.names, csv_text_table(text, path, columns, kept)
+    with table_errors(path), ParquetFile(io.BytesIO(content)) as stored:
+        if stored.metadata.num_rows * stored.metadata.num_columns > SMALL_VALUES:
+            raise NotSmallError(path)
+        names, _ = parquet_names(stored_columns(stored.schema_arrow, path), path, dropped, kept)
+        return names, parquet_columns(stored, path, range(stored.num_row_groups), names, kept)
 
 
 def _decompressed(content: bytes, path: str) -> bytes:
@@ -108,13 +108,3 @@ def _decompressed(content: bytes, path: str) -> bytes:
     if len(text) > SMALL_BYTES:
         raise NotSmallError(path)
     return text
-
-
-def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
-    from pyarrow.parquet import ParquetFile
-
-    with table_errors(path), ParquetFile(io.BytesIO(content)) as stored:
-        if stored.metadata.num_rows * stored.metadata.num_columns > SMALL_VALUES:
-            raise NotSmallError(path)
-        names, _ = parquet_names(stored_columns(stored.schema_arrow, path), path, dropped, kept)
-        return names, parquet_columns(stored, path, range(stored.num_row_groups), names, kept)
