@@ -125,7 +125,9 @@ class ClusterScheduler:
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         numbers = np.concatenate([_as_array(group) for group in groups])
-        key, n_blocks = _cached_key(work.source), work.source.layout.n_blocks
+        # What a worker's cache can hold: the first part that lies in a store; "" where all are in memory.
+        key = next((leaf.key for leaf in leaves(work.source) if not leaf.resident), "")
+        n_blocks = work.source.layout.n_blocks
         shares = self._placement.shares(key, n_blocks, numbers, self._threads or self._count_threads())
         description = _describe(work)
         whole = len(numbers) == n_blocks
@@ -329,11 +331,6 @@ def _as_array(numbers: Sequence[int]) -> NDArray[np.int64]:
     if isinstance(numbers, range):  # a million blocks would take a tenth of a second one by one
         return np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
     return np.array(numbers, dtype=np.int64)
-
-
-def _cached_key(source: Source) -> str:
-    """What a worker's cache can hold of a source: its first part that lies in a store; "" where all are in memory."""
-    return next((leaf.key for leaf in leaves(source) if not leaf.resident), "")
 
 
 def _keep(kept: OrderedDict[str, Any], name: str, value: Any) -> None:

@@ -64,19 +64,12 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
                 f"The disk was full while {action} {path}.",
                 "Free some space, or choose a place with more, and repeat.",
             ) from error
+        remedy = "Check that the place exists and that you may use it."
         if is_remote(error):
-            raise StorageError(
-                code,
-                f"{action.capitalize()} {path} failed ({said}).",
-                "Check the address, the network, and the credentials in the environment.",
-            ) from error
-        if not isinstance(error, OSError):
+            remedy = "Check the address, the network, and the credentials in the environment."
+        elif not isinstance(error, OSError):
             raise
-        raise StorageError(
-            code,
-            f"{action.capitalize()} {path} failed ({said}).",
-            "Check that the place exists and that you may use it.",
-        ) from error
+        raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
 
 
 def is_remote(error: BaseException) -> bool:

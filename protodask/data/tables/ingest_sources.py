@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
 from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
@@ -70,13 +69,13 @@ def open_table(
 
 
 def _is_file_path(source: Any) -> bool:
-    return isinstance(source, (str, os.PathLike)) and not _is_array_path(os.fspath(source))
-
-
-def _is_array_path(path: str) -> bool:
+    """Whether it is the path of tables, and neither of arrays nor something in memory."""
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    path = os.fspath(source)
     if path.endswith((".npy", ".npz")) or path.rstrip("/").endswith(".zarr"):
-        return True
-    return not is_table_path(path) and os.path.exists(os.path.join(path, "zarr.json"))
+        return False
+    return is_table_path(path) or not os.path.exists(os.path.join(path, "zarr.json"))
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,9 @@ def _stored_arrays(path: str, names: _Names) -> Partitions:
     if path.endswith(".npy"):
         return _arrays({FEATURES.name: path}, names)
     if path.endswith(".npz"):
-        return _arrays(_load_npz(path), names)
+        with numpy_errors(path, ".npz", "numpy.savez"), np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+        return _arrays(found, names)
     where = locate(path)
     check_group_files(where)
     try:
@@ -170,11 +171,6 @@ def _stored_arrays(path: str, names: _Names) -> Partitions:
     if isinstance(node, zarr.Array):
         return _arrays({FEATURES.name: node}, names)
     return _arrays(dict(node.arrays()), names)
-
-
-def _load_npz(path: str) -> dict[str, NDArray[Any]]:
-    with numpy_errors(path, ".npz", "numpy.savez"), np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
