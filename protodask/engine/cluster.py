@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 
 from protodask.engine.blas import one_blas_thread
 from protodask.engine.blocks import Block
-from protodask.engine.cache import BlockCache
 from protodask.engine.connect import TlsFiles, connect_client
 from protodask.engine.graph import Task, TaskRef
-from protodask.engine.groups import Pass, Reader, split_blocks
+from protodask.engine.groups import BlockCache, Pass, Reader, split_blocks
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.placement import Placement, Share
 from protodask.engine.reduction import Merge, Node, fold_nodes, identity

@@ -12,9 +12,8 @@ from typing import Any
 import dask.threaded
 
 from protodask.engine.blas import one_blas_thread
-from protodask.engine.cache import BlockCache
 from protodask.engine.graph import Task
-from protodask.engine.groups import Pass, Reader, run_group
+from protodask.engine.groups import BlockCache, Pass, Reader, run_group
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
