@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.arrays.column_source import column_source
+from protodask.data.arrays.array_sources import column_source
 from protodask.data.arrays.rows import read_rows
 from protodask.decisions.counts import Floats
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision, Flags
