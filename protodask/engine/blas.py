@@ -33,35 +33,26 @@ def one_blas_thread() -> Iterator[None]:
     Those on OpenMP have one for each thread, set by each task for its own. SciPy brings a BLAS of its own, perhaps long
     after the first pass: libraries are listed again whenever modules were imported, and limited by the next to come in.
     """
+    global _users
     of_process, of_threads = _libraries(get_cached_controller())
     with of_threads.limit(limits=1):
-        _enter(of_process)
+        with _lock:
+            _users += 1
+            new = [library.filepath for library in of_process.lib_controllers if library.filepath not in _limits]
+            if new:
+                _take_control()
+                _limits.update((path, of_process.select(filepath=path).limit(limits=1)) for path in new)
         try:
             yield
         finally:
-            _leave()
-
-
-def _enter(libraries: ThreadpoolController) -> None:
-    global _users
-    with _lock:
-        _users += 1
-        new = [library.filepath for library in libraries.lib_controllers if library.filepath not in _limits]
-        if new:
-            _take_control()
-            _limits.update((path, libraries.select(filepath=path).limit(limits=1)) for path in new)
-
-
-def _leave() -> None:
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            _take_control()
-            for limit in _limits.values():
-                limit.restore_original_limits()
-            _limits.clear()
-            _take_control()
+            with _lock:
+                _users -= 1
+                if _users == 0:
+                    _take_control()
+                    for limit in _limits.values():
+                        limit.restore_original_limits()
+                    _limits.clear()
+                    _take_control()
 
 
 def _take_control() -> None:
