@@ -35,12 +35,12 @@ from protodask.engine.sources import PlaceHolder, Source, leaves, with_leaves
 from protodask.engine.submission import (
     Again,
     asked,
+    first_workers,
     lost_scheduler,
     results_in_turn,
     results_of,
     submit_graph,
     task_key,
-    wait_for_worker,
     workers_of,
 )
 from protodask.engine.threads import MOST_THREADS, ThreadScheduler, available_threads, run_groups
@@ -103,9 +103,7 @@ class ClusterScheduler:
 
     def _all_threads(self) -> dict[str, int]:
         """Of each worker there is now; waits for the first one."""
-        while not (found := workers_of(self._client)):
-            wait_for_worker(self._client)
-        return {address: int(worker["nthreads"]) for address, worker in found.items()}
+        return {address: int(worker["nthreads"]) for address, worker in first_workers(self._client).items()}
 
     @property
     def n_tasks(self) -> int:

@@ -204,12 +204,13 @@ def submit_graph(client: Client, graph: dict[str, Any], keys: list[str]) -> list
     return futures
 
 
-def wait_for_worker(client: Client) -> None:
-    """Wait for the first worker."""
+def first_workers(client: Client) -> Mapping[str, Any]:
+    """What the scheduler says of its workers, once there is one."""
     patience = Patience()
-    while not workers_of(client):
+    while not (workers := workers_of(client)):
         patience.lose(0)
         time.sleep(LOOK_SECONDS)
+    return workers
 
 
 class Patience:
