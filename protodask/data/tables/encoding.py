@@ -313,24 +313,15 @@ def encode_features(
     With `unseen="zero"` a nominal value that is none of the categories has 0 in all of its features. Rows in which a
     value cannot be used are noted in `marks`, if they are given: that is no problem then, and their features are 0.
     """
-    problem = _encode_columns(table, columns, out, unseen, marks)
-    if marks is not None:
-        out[marks] = 0
-    return problem
-
-
-def _encode_columns(
-    table: Table, columns: Sequence[Column], out: NDArray[np.floating], unseen: Unseen, marks: Marks
-) -> Problem | None:
-    names = tuple(column.name for column in columns)
+    problems: list[Problem | None] = []
     if (
         isinstance(table, MatrixTable)
-        and table.names == names
+        and table.names == tuple(column.name for column in columns)
         and table.matrix.dtype.kind in "biuf"
         and all(column.kind == "numeric" for column in columns)
     ):
-        return _encode_matrix(table.matrix, columns, out, marks)
-    problems: list[Problem | None] = []
+        problems.append(_encode_matrix(table.matrix, columns, out, marks))
+        columns = ()
     first = 0
     for column in columns:
         part = out[:, first : first + len(column.feature_names)]
@@ -342,6 +333,8 @@ def _encode_columns(
                 problems.append(_encode_nominal(table[column.name], column, part, unseen, marks))
             case "ordinal":
                 problems.append(_encode_ordinal(table[column.name], column, part, marks))
+    if marks is not None:
+        out[marks] = 0
     return first_problem(problems)
 
 
