@@ -140,7 +140,10 @@ def column_source(columns: Mapping[str, Any], block_rows: int | None = None, *, 
             raise InputError(
                 "bad-value", f"Some values of the {name} are masked.", "Fill them in, or leave those rows out."
             )
-    found = {name: row_array(_as_array(column)) for name, column in columns.items()}
+    found = {
+        name: row_array(column.to_dask_array(lengths=True) if hasattr(column, "to_dask_array") else column)
+        for name, column in columns.items()
+    }
     first, *others = found
     if len(found[first].shape) != (2 if first in tables else 1):
         values = "a row of values" if first in tables else "one value"
@@ -159,10 +162,6 @@ def column_source(columns: Mapping[str, Any], block_rows: int | None = None, *, 
         return array_source({name: column.slice(0, column.shape[0]) for name, column in found.items()}, block_rows)
     layout = Layout(found[first].shape[0], _block_rows(found) if block_rows is None else block_rows)
     return ColumnSource(found, layout, os.urandom(8).hex())
-
-
-def _as_array(column: Any) -> Any:
-    return column.to_dask_array(lengths=True) if hasattr(column, "to_dask_array") else column
 
 
 def _block_rows(columns: Mapping[str, RowArray]) -> int:

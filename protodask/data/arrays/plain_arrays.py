@@ -114,7 +114,9 @@ class PlainArray:
             return f"it has the shape {shortened(shape)} where {list(self.shape)} was expected"
         fill = "NaN" if math.isnan(self.fill) else self.fill
         grid = {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}}
-        codecs = [_configured(codec) for codec in record["codecs"]] if isinstance(record["codecs"], list) else None
+        codecs = record["codecs"]
+        if isinstance(codecs, list):  # Zarr leaves an empty configuration out, and other writers need not
+            codecs = [{"configuration": {}, **codec} if isinstance(codec, Mapping) else codec for codec in codecs]
         for name, found, expected in (
             ("zarr_format", record["zarr_format"], 3),
             ("node_type", record["node_type"], "array"),
@@ -135,11 +137,6 @@ class PlainArray:
         if self.growing and shape and self.shape[0] <= shape[0] <= MOST_ROWS:
             return shape[1:] == list(self.shape[1:])
         return shape == list(self.shape)
-
-
-def _configured(codec: Any) -> Any:
-    # Zarr leaves an empty configuration out, and other writers need not.
-    return {"configuration": {}, **codec} if isinstance(codec, Mapping) else codec
 
 
 def _same(found: Any, expected: Any) -> bool:

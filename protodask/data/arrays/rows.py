@@ -64,8 +64,7 @@ def join_rows(parts: Sequence[Arrays]) -> Arrays:
     if len(parts) == 1:
         return parts[0]
     names = [name for name in parts[0] if all(name in part for part in parts)]
-    joined: dict[str, NDArray[Any]] = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    return joined
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
 def check_finite(features: NDArray[Any], names: Sequence[str], first_row: int) -> None:

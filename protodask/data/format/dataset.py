@@ -12,7 +12,7 @@ import numpy as np
 from protodask.data.arrays.plain_arrays import PlainArray
 from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
 from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
-from protodask.data.format.parts import Part
+from protodask.data.format.parts import Part, part_of
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label
 from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments, whole_segment
 from protodask.data.format.summary import Summary
@@ -197,7 +197,7 @@ class Dataset:
         memory.
         """
         try:
-            block = self._read_block(self.metadata.part_of(number), number)
+            block = self._read_block(part_of(self.metadata.all_parts, number), number)
         except ProtodaskError:
             # What looks like damage may be another dataset, or a part that appends have put another in place of.
             block = self._read_moved(number)
@@ -206,12 +206,12 @@ class Dataset:
 
     def _read_moved(self, number: int) -> Block:
         """A block whose part was removed: an append wrote it once more, with the rows that it added."""
-        part = self.metadata.part_of(number)
+        part = part_of(self.metadata.all_parts, number)
         for _ in range(LOOKS):
             now = self._now()
             if part in now.metadata.all_parts:
                 break
-            part = now.metadata.part_of(number)
+            part = part_of(now.metadata.all_parts, number)
             try:
                 return self._read_block(part, number)
             except ProtodaskError:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from protodask.data.arrays.plain_arrays import PlainArray, chunk_rows, shortened
-from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, key_of, part_of
+from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, key_of
 from protodask.data.format.schema import (
     FEATURES,
     FORMAT_VERSION,
@@ -185,10 +185,6 @@ class Metadata:
         """Where the rows lie, in order."""
         return self.parts or (Part("", 0, self.n_rows),)
 
-    def part_of(self, block: int) -> Part:
-        """The part in which a block lies."""
-        return part_of(self.all_parts, block)
-
     def block_check(self, number: int) -> bytes:
         """What `check_of` says of the digest of a block."""
         return self.block_checks[BLOCK_CHECK_BYTES * number : BLOCK_CHECK_BYTES * (number + 1)]
@@ -295,11 +291,6 @@ def require_storable(metadata: Metadata) -> None:
     # Two hexadecimal digits a byte: more than this many are refused, and need not be made.
     check_bytes = min(BLOCK_CHECK_BYTES * -(-metadata.n_rows // metadata.block_rows), MAX_JSON_BYTES // 2)
     to_attributes(replace(metadata, summary=summary, block_checks=bytes(check_bytes)))
-
-
-def unfinished_attributes() -> dict[str, Any]:
-    """What stands in a dataset that is being written in place."""
-    return {"format": DATASET.format, "version": 1, "n_rows": 0}
 
 
 def from_attributes(attributes: object, where: str) -> Metadata:

@@ -28,7 +28,6 @@ from protodask.data.format.metadata import (
     check_same_schema,
     require_storable,
     to_attributes,
-    unfinished_attributes,
 )
 from protodask.data.format.parts import Part, grown, new_name
 from protodask.data.format.schema import (
@@ -47,7 +46,7 @@ from protodask.data.format.schema import (
 from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
 from protodask.data.format.summary import Summary, empty_summary, merge_summaries, summarize_rows
 from protodask.data.places.locations import locate, open_store
-from protodask.data.places.storage import published, write_group, writing_into
+from protodask.data.places.storage import DATASET, published, write_group, writing_into
 from protodask.engine import (
     Arrays,
     Block,
@@ -322,7 +321,7 @@ def _create(
     if segments is not None:
         segments_content(segments)  # that there are not too many, before the rows are read
     with published(where, overwrite) as place:
-        write_group(place, unfinished_attributes())
+        write_group(place, {"format": DATASET.format, "version": 1, "n_rows": 0})  # which says that it is unfinished
         written = _write_blocks(_relaid(source, metadata), _writer(place, metadata), engine)
         if not written.summary.weight > 0:
             raise InputError("no-rows", "All rows have the weight 0.", "Give positive weights to the rows that count.")

@@ -221,7 +221,10 @@ def file_tables(
         import pandas  # noqa: F401 - asked for before any work is done
         import pyarrow  # noqa: F401
     known, left_out = frozenset((*labels, *kept.texts)), frozenset(dropped)
-    opened = [_opened(path) for path in paths]
+    opened: list[TextParts | ParquetParts] = [
+        parquet_parts(path, PARQUET_PARTITION_BYTES) if is_parquet_path(path) else text_parts(path, CSV_PARTITION_BYTES)
+        for path in paths
+    ]
     tables: list[Partitions] = []
     for _, together in itertools.groupby(enumerate(opened), lambda pair: pair[1].form or pair[0]):
         alike = [file for _, file in together]
@@ -246,9 +249,3 @@ def tables_by_file(
     elif besides := columns_besides(names_by_table(joined), expected, ()):
         return tables_by_file(paths, known, left_out.union(besides), expected)
     return joined
-
-
-def _opened(path: str) -> TextParts | ParquetParts:
-    if is_parquet_path(path):
-        return parquet_parts(path, PARQUET_PARTITION_BYTES)
-    return text_parts(path, CSV_PARTITION_BYTES)

@@ -373,11 +373,8 @@ def _read_cache(path: str) -> dict[str, list[str]]:
     except (OSError, ValueError, RecursionError):
         return {}
     files = record.get("files") if isinstance(record, dict) and record.get("format") == CACHE_FORMAT else None
-    return {name: entry for name, entry in files.items() if _is_entry(entry)} if isinstance(files, dict) else {}
-
-
-def _is_entry(entry: object) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
+    entries = files.items() if isinstance(files, dict) else ()
+    return {name: entry for name, entry in entries if isinstance(entry, list) and list(map(type, entry)) == [str, str]}
 
 
 def cache_beside(out: str) -> str | None:
