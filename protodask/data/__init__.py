@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from protodask._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from protodask.data.arrays.array_sources import ZarrArraysSource
+    from protodask.data.arrays.zarr_arrays import ZarrArraysSource
     from protodask.data.format.dataset import Dataset
     from protodask.data.format.schema import Column, Label
     from protodask.data.format.summary import Summary, summarize
@@ -26,7 +26,7 @@ _HOMES = {
     "Summary": "protodask.data.format.summary",
     "SyntheticSource": "protodask.data.tables.synthetic",
     "TableSource": "protodask.data.tables.tables",
-    "ZarrArraysSource": "protodask.data.arrays.array_sources",
+    "ZarrArraysSource": "protodask.data.arrays.zarr_arrays",
     "encode_features": "protodask.data.tables.encoding",
     "encode_labels": "protodask.data.tables.encoding",
     "sample_data": "protodask.data.tables.synthetic",

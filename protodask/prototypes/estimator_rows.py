@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from protodask.data.arrays.array_sources import ZarrArraysSource
 from protodask.data.arrays.row_arrays import row_array
+from protodask.data.arrays.zarr_arrays import ZarrArraysSource
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES
 from protodask.data.tables.encoding import encode_group

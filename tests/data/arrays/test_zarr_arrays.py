@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.data import ZarrArraysSource
-from protodask.data.arrays.array_sources import MOST_ROWS, column_source
 from protodask.data.arrays.rows import read_rows
+from protodask.data.arrays.zarr_arrays import MOST_ROWS, column_source
 from protodask.engine import Block, Reduction, Source, identity, thread_engine
 from protodask.errors import FormatError, StorageError
 
