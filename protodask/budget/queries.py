@@ -22,8 +22,8 @@ from protodask.data import Label
 from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.data.tables.encoding import encode_number
 from protodask.data.tables.ingest_sources import open_table
-from protodask.data.tables.parquet_folder import check_parquet
 from protodask.data.tables.source_files import check_present
+from protodask.data.tables.table_files import check_parquet
 from protodask.data.tables.tables import Partitions
 from protodask.errors import InputError
 from protodask.places import mask

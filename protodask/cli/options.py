@@ -179,7 +179,7 @@ def _engine(computing: Computing) -> AbstractContextManager[Engine]:
     if computing.scheduler is not None:
         return cluster_engine(computing.scheduler, computing.connection.tls, computing.connection.insecure)
     if computing.workers is not None:
-        from protodask.engine.local import local_engine
+        from protodask.engine.choose import local_engine
 
         return local_engine(computing.workers, computing.memory_limit)
     return thread_engine(computing.threads, computing.memory_limit)

@@ -15,8 +15,8 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.arrays.column_source import column_source
 from protodask.data.arrays.rows import read_rows
+from protodask.data.arrays.zarr_arrays import column_source
 from protodask.decisions.counts import Floats
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision, Flags
 from protodask.decisions.exact import exact_terms, expected_loss, general_losses, iterate_losses, quick_losses

@@ -16,8 +16,7 @@ from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.places.locations import inside
 from protodask.data.places.records import RecordKind, recognize, seal, unseal
 from protodask.data.places.storage import Kind, published
-from protodask.data.tables.parquet_folder import create_folder, is_parquet, write_table
-from protodask.data.tables.table_files import FolderParts, TableSink
+from protodask.data.tables.table_files import FolderParts, TableSink, create_folder, is_parquet, write_table
 from protodask.decisions.group_tables import COLUMNS, GROUP, PROBABILITY, GroupDecisions
 from protodask.engine import Arrays, Layout, Sink
 from protodask.places import mask

@@ -11,8 +11,7 @@ import numpy as np
 
 from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free, check_outside
-from protodask.data.tables.parquet_folder import check_parquet, is_parquet
-from protodask.data.tables.table_files import is_csv
+from protodask.data.tables.table_files import check_parquet, is_csv, is_parquet
 from protodask.decisions.deciding import Method, check_method, decide
 from protodask.decisions.decision import Decision
 from protodask.decisions.decision_store import (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,22 +16,13 @@ _limits: dict[str, Any] = {}
 """By the file of a library: each is limited once, whenever it comes, and gets back what it had."""
 
 
-@dataclass(frozen=True)
-class _Libraries:
-    """The BLAS libraries of this process."""
-
-    of_process: ThreadpoolController
-    """With one setting for all threads."""
-    of_threads: ThreadpoolController
-    """On OpenMP, with one for each thread."""
-
-
 @lru_cache(maxsize=1)
-def _libraries(listed: ThreadpoolController) -> _Libraries:
+def _libraries(listed: ThreadpoolController) -> tuple[ThreadpoolController, ThreadpoolController]:
+    """The BLAS libraries of this process: with one setting for all threads, and on OpenMP, with one for each thread."""
     blas = listed.select(user_api="blas")
     on_openmp = blas.select(threading_layer="openmp")
     others = [library.filepath for library in blas.lib_controllers if library not in on_openmp.lib_controllers]
-    return _Libraries(blas.select(filepath=others), on_openmp)
+    return blas.select(filepath=others), on_openmp
 
 
 @contextmanager
@@ -43,35 +33,26 @@ def one_blas_thread() -> Iterator[None]:
     Those on OpenMP have one for each thread, set by each task for its own. SciPy brings a BLAS of its own, perhaps long
     after the first pass: libraries are listed again whenever modules were imported, and limited by the next to come in.
     """
-    libraries = _libraries(get_cached_controller())
-    with libraries.of_threads.limit(limits=1):
-        _enter(libraries.of_process)
+    global _users
+    of_process, of_threads = _libraries(get_cached_controller())
+    with of_threads.limit(limits=1):
+        with _lock:
+            _users += 1
+            new = [library.filepath for library in of_process.lib_controllers if library.filepath not in _limits]
+            if new:
+                _take_control()
+                _limits.update((path, of_process.select(filepath=path).limit(limits=1)) for path in new)
         try:
             yield
         finally:
-            _leave()
-
-
-def _enter(libraries: ThreadpoolController) -> None:
-    global _users
-    with _lock:
-        _users += 1
-        new = [library.filepath for library in libraries.lib_controllers if library.filepath not in _limits]
-        if new:
-            _take_control()
-            _limits.update((path, libraries.select(filepath=path).limit(limits=1)) for path in new)
-
-
-def _leave() -> None:
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            _take_control()
-            for limit in _limits.values():
-                limit.restore_original_limits()
-            _limits.clear()
-            _take_control()
+            with _lock:
+                _users -= 1
+                if _users == 0:
+                    _take_control()
+                    for limit in _limits.values():
+                        limit.restore_original_limits()
+                    _limits.clear()
+                    _take_control()
 
 
 def _take_control() -> None:

@@ -24,23 +24,23 @@ from numpy.typing import NDArray
 
 from protodask.engine.blas import one_blas_thread
 from protodask.engine.blocks import Block
-from protodask.engine.cache import BlockCache
 from protodask.engine.connect import TlsFiles, connect_client
 from protodask.engine.graph import Task, TaskRef
-from protodask.engine.groups import Pass, Reader, split_blocks
+from protodask.engine.groups import BlockCache, Pass, Reader, split_blocks
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.placement import Placement, Share
-from protodask.engine.reduction import Merge, Node, fold_nodes
+from protodask.engine.reduction import Merge, Node, fold_nodes, identity
 from protodask.engine.scheduling import Processes, thread_tasks
 from protodask.engine.sources import PlaceHolder, Source, leaves, with_leaves
 from protodask.engine.submission import (
     Again,
+    asked,
+    first_workers,
     lost_scheduler,
     results_in_turn,
     results_of,
     submit_graph,
     task_key,
-    wait_for_worker,
     workers_of,
 )
 from protodask.engine.threads import MOST_THREADS, ThreadScheduler, available_threads, run_groups
@@ -103,9 +103,7 @@ class ClusterScheduler:
 
     def _all_threads(self) -> dict[str, int]:
         """Of each worker there is now; waits for the first one."""
-        while not (found := workers_of(self._client)):
-            wait_for_worker(self._client)
-        return {address: int(worker["nthreads"]) for address, worker in found.items()}
+        return {address: int(worker["nthreads"]) for address, worker in first_workers(self._client).items()}
 
     @property
     def n_tasks(self) -> int:
@@ -124,7 +122,9 @@ class ClusterScheduler:
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         numbers = np.concatenate([_as_array(group) for group in groups])
-        key, n_blocks = _cached_key(work.source), work.source.layout.n_blocks
+        # What a worker's cache can hold: the first part that lies in a store; "" where all are in memory.
+        key = next((leaf.key for leaf in leaves(work.source) if not leaf.resident), "")
+        n_blocks = work.source.layout.n_blocks
         shares = self._placement.shares(key, n_blocks, numbers, self._threads or self._count_threads())
         description = _describe(work)
         whole = len(numbers) == n_blocks
@@ -160,7 +160,7 @@ class ClusterScheduler:
             return merged
         # Partials were lost with their worker, and the one that was to compute them anew does not know the pass.
         self._described.clear()
-        return self.run(work, groups, _nothing)
+        return self.run(work, groups, lambda blocks: None)  # they were told of before
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """A task for each item, which begins when a thread is free."""
@@ -183,10 +183,7 @@ class ClusterScheduler:
 
     def _where(self, futures: Sequence[Future[Any]]) -> list[str]:
         """The worker that has each result, "" where it is lost by now."""
-        try:
-            found = self._client.who_has(futures)
-        except (OSError, TimeoutError) as error:
-            raise lost_scheduler(error) from error
+        found = asked(self._client, lambda: self._client.who_has(futures))
         return [next(iter(found.get(future.key, ())), "") for future in futures]
 
     def _merged(self, futures: Sequence[Future[Any]], merge: Merge) -> list[Node[Any]] | None:
@@ -196,24 +193,19 @@ class ClusterScheduler:
             graph: dict[str, Any] = {}
             inputs = [TaskRef(future.key) for future in futures]
             while len(inputs) > 1:
-                inputs = [
-                    self._merging(
-                        graph, f"protodask-{token}-merge-{len(graph)}", merge, inputs[first : first + MERGED_TOGETHER]
-                    )
-                    for first in range(0, len(inputs), MERGED_TOGETHER)
-                ]
+                merged: list[TaskRef] = []
+                for first in range(0, len(inputs), MERGED_TOGETHER):
+                    key = f"protodask-{token}-merge-{len(graph)}"
+                    graph[key] = Task(key, _merge_on_worker, merge, *inputs[first : first + MERGED_TOGETHER])
+                    merged.append(TaskRef(key))
+                inputs = merged
             key = task_key(token, 0)
-            graph[key] = Task(key, _identity, *inputs)
+            graph[key] = Task(key, identity, *inputs)
             return graph
 
         found: list[tuple[int, tuple[str, list[Node[Any]] | None]]]
         found = list(results_of(self._client, 1, uuid.uuid4().hex, build, [[]]))
         return found[0][1][1]
-
-    @staticmethod
-    def _merging(graph: dict[str, Any], key: str, merge: Merge, inputs: Sequence[TaskRef]) -> TaskRef:
-        graph[key] = Task(key, _merge_on_worker, merge, *inputs)
-        return TaskRef(key)
 
     def _knows(self, worker: str, name: str) -> bool:
         return name in self._described.get(worker, ())
@@ -231,15 +223,17 @@ class ClusterScheduler:
         inputs: list[TaskRef] = []
         arguments: list[Any] = []
         for position, value in enumerate(work.args):
-            reference = self._reference(graph, f"protodask-{token}-argument-{position}", value)
-            arguments.append(value if reference is None else _Input(len(inputs)))
-            inputs += [] if reference is None else [reference]
+            given = TaskRef(value.future.key) if isinstance(value, _Shared) else value
+            given = _once(graph, f"protodask-{token}-argument-{position}", given, getattr(given, "nbytes", 0))
+            arguments.append(_Input(len(inputs)) if isinstance(given, TaskRef) else given)
+            inputs += [given] if isinstance(given, TaskRef) else []
         held = tuple(leaf for leaf in leaves(work.source) if leaf.resident)
         # Unpickled by the task: what a worker cannot import is then an error of the task, and not the worker's end.
-        ready = _once(graph, f"protodask-{token}-arguments", pickle.dumps(arguments))
+        given = pickle.dumps(arguments)
+        ready = _once(graph, f"protodask-{token}-arguments", given, len(given))
         packed: Any = None
         if not all(known for _, known in named.values()):
-            packed = _once(graph, f"protodask-{token}-work", description.packed)
+            packed = _once(graph, f"protodask-{token}-work", description.packed, len(description.packed))
         for key, (share, known) in named.items():
             shipped = [self._ship(leaf, number) for leaf in held for run in share.runs for number in run]
             order = _Order(description.name, description.kept, share.runs, whole, len(inputs))
@@ -252,16 +246,7 @@ class ClusterScheduler:
         return _Shared(self._send(key, value))
 
     def _send(self, key: str, value: Any) -> Future[Any]:
-        return submit_graph(self._client, {key: Task(key, _identity, value)}, [key])[0]
-
-    def _reference(self, graph: dict[str, Any], key: str, value: Any) -> TaskRef | None:
-        """The task whose result is an argument, where it does not go to the tasks as it is."""
-        if isinstance(value, _Shared):
-            return TaskRef(value.future.key)
-        if getattr(value, "nbytes", 0) > SHARE_BYTES:
-            graph[key] = Task(key, _identity, value)
-            return TaskRef(key)
-        return None
+        return submit_graph(self._client, {key: Task(key, identity, value)}, [key])[0]
 
     def _ship(self, leaf: Source, number: int) -> TaskRef:
         futures = self._shipped.setdefault(leaf.key, {})
@@ -345,11 +330,6 @@ def _as_array(numbers: Sequence[int]) -> NDArray[np.int64]:
     return np.array(numbers, dtype=np.int64)
 
 
-def _cached_key(source: Source) -> str:
-    """What a worker's cache can hold of a source: its first part that lies in a store; "" where all are in memory."""
-    return next((leaf.key for leaf in leaves(source) if not leaf.resident), "")
-
-
 def _keep(kept: OrderedDict[str, Any], name: str, value: Any) -> None:
     """Add something to what is kept, and let go of what was used longest ago."""
     kept[name] = value
@@ -358,16 +338,12 @@ def _keep(kept: OrderedDict[str, Any], name: str, value: Any) -> None:
         kept.popitem(last=False)
 
 
-def _once(graph: dict[str, Any], key: str, packed: bytes) -> Any:
-    """What tasks are given for some bytes: where they are many, the result of a task, which a worker fetches once."""
-    if len(packed) <= SHARE_BYTES:
-        return packed
-    graph[key] = Task(key, _identity, packed)
+def _once(graph: dict[str, Any], key: str, value: Any, size: int) -> Any:
+    """What tasks are given for a value: where it has many bytes, the result of a task, which a worker fetches once."""
+    if size <= SHARE_BYTES:
+        return value
+    graph[key] = Task(key, identity, value)
     return TaskRef(key)
-
-
-def _nothing(blocks: int) -> None:
-    """Blocks of a pass that is repeated were told of before."""
 
 
 def _merge_on_worker(merge: Merge, *parts: Any) -> tuple[str, list[Node[Any]] | None]:
@@ -376,10 +352,6 @@ def _merge_on_worker(merge: Merge, *parts: Any) -> tuple[str, list[Node[Any]] | 
     if any(isinstance(part, Again) or part[1] is None for part in parts):
         return address, None
     return address, fold_nodes([node for _, nodes in parts for node in nodes], merge)
-
-
-def _identity(value: Any) -> Any:
-    return value
 
 
 @dataclass(frozen=True)

@@ -166,15 +166,8 @@ def client_security(address: str, tls: TlsFiles | None = None) -> Security | Non
         return None
     from distributed.security import Security
 
-    if tls is None:
-        security = Security(require_encryption=True)
-    else:
-        security = Security(
-            require_encryption=True,
-            tls_ca_file=os.fspath(tls.ca),
-            tls_client_cert=os.fspath(tls.certificate),
-            tls_client_key=os.fspath(tls.key),
-        )
+    files = {"tls_ca_file": tls.ca, "tls_client_cert": tls.certificate, "tls_client_key": tls.key} if tls else {}
+    security = Security(require_encryption=True, **{name: os.fspath(file) for name, file in files.items()})
     _check_files(address, security)
     return security
 
@@ -274,7 +267,17 @@ def peer_certificate(address: str, security: Security) -> dict[str, Any]:
                 "that has not expired.",
             ) from error
         except ssl.SSLError as error:
-            raise _handshake_failed(address, error) from error
+            if "ALERT" in (error.reason or ""):
+                raise ClusterError(
+                    "refused",
+                    f"The scheduler at {address} refused the certificate of this client ({_reason(error)}).",
+                    "Use a certificate for clients that the scheduler's CA has signed and that has not expired.",
+                ) from error
+            raise ClusterError(
+                "not-secure",
+                f"What answered at {address} does not speak TLS as Dask does ({_reason(error)}).",
+                "Check the address: a scheduler that was started without certificates has one with tcp://.",
+            ) from error
         except OSError as error:
             raise ClusterError(
                 "refused",
@@ -293,17 +296,3 @@ def _reach(host: str, port: int) -> socket.socket:
             if time.monotonic() > deadline:
                 raise
             time.sleep(REFUSED_SECONDS)
-
-
-def _handshake_failed(address: str, error: ssl.SSLError) -> ClusterError:
-    if "ALERT" in (error.reason or ""):
-        return ClusterError(
-            "refused",
-            f"The scheduler at {address} refused the certificate of this client ({_reason(error)}).",
-            "Use a certificate for clients that the scheduler's CA has signed and that has not expired.",
-        )
-    return ClusterError(
-        "not-secure",
-        f"What answered at {address} does not speak TLS as Dask does ({_reason(error)}).",
-        "Check the address: a scheduler that was started without certificates has one with tcp://.",
-    )

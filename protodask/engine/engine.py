@@ -31,20 +31,16 @@ class Engine:
     """Runs reductions over sources on a scheduler."""
 
     def __init__(self, scheduler: Scheduler | None = None, progress: ProgressListener | None = None) -> None:
-        self._scheduler = ThreadScheduler() if scheduler is None else scheduler
+        self.scheduler: Scheduler = ThreadScheduler() if scheduler is None else scheduler
         self._progress = progress
-
-    @property
-    def scheduler(self) -> Scheduler:
-        return self._scheduler
 
     def nearby(self) -> Engine:
         """The engine for passes of milliseconds over arrays in this process's memory, which reports no progress."""
-        return Engine(self._scheduler.nearby())
+        return Engine(self.scheduler.nearby())
 
     def with_progress(self, progress: ProgressListener | None) -> Engine:
         """The same engine, reporting to another listener."""
-        return Engine(self._scheduler, progress)
+        return Engine(self.scheduler, progress)
 
     def reduce(
         self,
@@ -67,9 +63,9 @@ class Engine:
         """The partials of one pass over some blocks, merged within each task."""
         if len(numbers) == 0:
             raise ValueError("a pass over no blocks")
-        groups = split_blocks(numbers, self._scheduler.n_tasks)
+        groups = split_blocks(numbers, self.scheduler.n_tasks)
         progress = PassProgress(work.label, len(numbers), self._progress)
-        return self._scheduler.run(work, groups, progress.advance)
+        return self.scheduler.run(work, groups, progress.advance)
 
     def map(
         self,
@@ -107,20 +103,20 @@ class Engine:
         On a cluster a task each, for whichever worker has a thread free; the function, with all it refers to, travels
         once for as long as it lives.
         """
-        return self._scheduler.each(function, items)
+        return self.scheduler.each(function, items)
 
     def share(self, value: Any) -> Any:
         """A stand-in for a large argument of many passes, to be passed where the value would be."""
-        return self._scheduler.share(value)
+        return self.scheduler.share(value)
 
     def forget(self, source: Source) -> None:
         """Say that a source will not be read again."""
         for leaf in leaves(source):
-            self._scheduler.forget(leaf.key)
+            self.scheduler.forget(leaf.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What listens to progress stays behind.
-        return Engine, (self._scheduler,)
+        return Engine, (self.scheduler,)
 
     def __deepcopy__(self, memo: object) -> Engine:
         # scikit-learn clones an estimator by copying its parameters; a copy of an engine is the engine.
@@ -128,7 +124,7 @@ class Engine:
 
     def close(self) -> None:
         """End the threads or the connection this engine opened."""
-        self._scheduler.close()
+        self.scheduler.close()
 
     def __enter__(self) -> Engine:
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -72,13 +72,9 @@ class GroupFold:
 def fold_nodes(nodes: Iterable[Node[Any]], merge: Merge) -> list[Node[Any]]:
     """Merge nodes of different blocks, in any order, wherever both halves of a tree node are complete."""
     fold = GroupFold(merge)
-    for node in sorted(nodes, key=_first_block):
+    for node in sorted(nodes, key=lambda node: node.index << node.level):  # by their first blocks
         fold.add_node(node)
     return fold.nodes
-
-
-def _first_block(node: Node[Any]) -> int:
-    return node.index << node.level
 
 
 def _are_siblings(left: Node[Any], right: Node[Any]) -> bool:
@@ -91,25 +87,13 @@ def merge_tree(nodes: Iterable[Node[Any]], merge: Merge) -> Any:
     The value at a tree node depends on the blocks below it alone: two present halves are merged, a lone half moves up
     unchanged. So any grouping of blocks into tasks gives the same bits.
     """
-    level_nodes: Sequence[Node[Any]] = sorted(nodes, key=_first_block)
-    if not level_nodes:
+    found = fold_nodes(nodes, merge)
+    if not found:
         raise ValueError("a reduction over no blocks has no value")
-    while len(level_nodes) > 1:
-        level = min(node.level for node in level_nodes)
-        merged: list[Node[Any]] = []
-        for node in level_nodes:
-            if node.level > level:
-                merged.append(node)
-            elif merged and _is_waiting_sibling(merged[-1], node, level):
-                left = merged.pop()
-                merged.append(Node(level + 1, node.index // 2, merge(left.partial, node.partial)))
-            else:
-                merged.append(Node(level + 1, node.index // 2, node.partial))
-        level_nodes = merged
-    return level_nodes[0].partial
-
-
-def _is_waiting_sibling(left: Node[Any], right: Node[Any], level: int) -> bool:
-    # `left` was promoted to level + 1 a moment ago, or is a larger node that merely precedes `right`. A larger node
-    # covers other blocks, so the shared parent tells the two apart.
-    return left.level == level + 1 and left.index == right.index // 2
+    while len(found) > 1:
+        level = min(node.level for node in found)
+        fold = GroupFold(merge)
+        for node in found:
+            fold.add_node(Node(level + 1, node.index // 2, node.partial) if node.level == level else node)
+        found = fold.nodes
+    return found[0].partial

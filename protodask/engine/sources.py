@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protodask.engine.blocks import Arrays, Block, Layout, choose_block_rows
 
@@ -36,13 +37,10 @@ class Source(Protocol):
 class ArraySource:
     """Arrays in memory, cut into blocks without a copy."""
 
+    resident: ClassVar = True
     arrays: Arrays
     layout: Layout
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @property
-    def resident(self) -> bool:
-        return True
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
@@ -133,13 +131,10 @@ def part(block: Block, position: int) -> Block:
 class PlaceHolder:
     """Stands in for a source whose blocks, where they are needed, are in memory already."""
 
+    resident: ClassVar = True
     key: str
     layout: Layout
     blocks: Mapping[int, Block] = field(default_factory=dict)
-
-    @property
-    def resident(self) -> bool:
-        return True
 
     def read(self, number: int) -> Block:
         return self.blocks[number]
@@ -200,10 +195,9 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
     """The same rows of several sources as one block."""
     if len(blocks) == 1:
         return blocks[0]
-    arrays: dict[str, object] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for block in blocks:
         if clash := arrays.keys() & block.arrays.keys():
             raise ValueError(f"zipped sources share the array names {sorted(clash)}")
         arrays.update(block.arrays)
-    joined: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = arrays  # type: ignore[assignment]
-    return Block(blocks[0].number, blocks[0].start, joined)
+    return Block(blocks[0].number, blocks[0].start, arrays)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import dask
@@ -57,16 +58,11 @@ def results_of(
 
     Results that `stay` where they are come as futures.
     """
-    submission = _Submission(client, build, token, stay)
-    patience = Patience()
-    try:
+    with closing(_Submission(client, build, token, stay)) as submission:
         submission.submit(range(n_tasks), placed)
         while submission.waiting:
-            if not submission.wait():
-                submission.look_for_stuck(_check_workers(client, patience))
+            submission.wait()
             yield from submission.ended()
-    finally:
-        submission.release()
 
 
 def results_in_turn(
@@ -76,11 +72,9 @@ def results_in_turn(
 
     Left to itself the scheduler prefers workers that have what tasks need: at first 64 of 10 ms went to one of four.
     """
-    submission = _Submission(client, build, token, stay=False)
-    patience = Patience()
     at_work: dict[int, str] = {}
     begun = 0
-    try:
+    with closing(_Submission(client, build, token, stay=False)) as submission:
         while begun < n_tasks or submission.waiting:
             busy = Counter(at_work.values())
             free = sorted((place, worker) for worker, most in threads().items() for place in range(busy[worker], most))
@@ -89,13 +83,10 @@ def results_in_turn(
                 submission.submit([*placed], [[worker] for worker in placed.values()])
                 at_work |= placed
                 begun += len(placed)
-            if not submission.wait():
-                submission.look_for_stuck(_check_workers(client, patience))
+            submission.wait()
             for task, result in submission.ended():
                 del at_work[task]
                 yield task, result
-    finally:
-        submission.release()
 
 
 class _Submission:
@@ -104,6 +95,7 @@ class _Submission:
         self._build = build
         self._token = token
         self._stay = stay
+        self._patience = Patience()
         self._completed = as_completed(loop=client.loop, with_results=not stay)
         self._futures: dict[str, Future[Any]] = {}
         self._task: dict[str, int] = {}
@@ -133,12 +125,22 @@ class _Submission:
         self._preferred.update(key for key in keys if preferred[key])
         self._completed.update(futures)
 
-    def wait(self) -> bool:
-        """Wait a moment for a task to end; says whether one did."""
+    def wait(self) -> None:
+        """Wait a moment for a task to end; if none does, see whether there are workers, and tasks that none has."""
         with self._completed.thread_condition:
             if not self._completed.has_ready():
                 self._completed.thread_condition.wait(timeout=LOOK_SECONDS)
-        return bool(self._completed.has_ready())
+        if not self._completed.has_ready():
+            self._look_for_stuck(self._has_workers())
+
+    def _has_workers(self) -> bool:
+        """Whether there is a worker that takes tasks; gives up once there was none for too long."""
+        workers = workers_of(self._client)
+        if any(worker["status"] == RUNNING for worker in workers.values()):
+            self._patience.regain()
+            return True
+        self._patience.lose(len(workers))
+        return False
 
     def ended(self) -> Iterator[tuple[int, Any]]:
         for found in self._completed.next_batch(block=False):
@@ -165,13 +167,13 @@ class _Submission:
                 continue
             yield task, result
 
-    def look_for_stuck(self, workers: bool) -> None:
+    def _look_for_stuck(self, workers: bool) -> None:
         """Submit again, without preference, what no worker has had for a while although there are some.
 
         A task that has a preferred worker, and becomes runnable while there is no worker at all, is not run when
         another worker than that one joins later.
         """
-        assigned = {key for keys in _assigned(self._client).values() for key in keys}
+        assigned = {key for keys in asked(self._client, self._client.processing).values() for key in keys}
         looks = self._looks_without_worker
         # One that has ended, and whose result is under way, is with no worker any more.
         pending = {key for key in self._preferred if self._futures[key].status == "pending"}
@@ -185,7 +187,7 @@ class _Submission:
             self.submit(tasks, [[] for _ in tasks])
             self._client.cancel(given_up)
 
-    def release(self) -> None:
+    def close(self) -> None:
         for future in self._futures.values():
             future.release()
 
@@ -202,22 +204,13 @@ def submit_graph(client: Client, graph: dict[str, Any], keys: list[str]) -> list
     return futures
 
 
-def _check_workers(client: Client, patience: Patience) -> bool:
-    """Whether there is a worker that takes tasks; gives up once there was none for too long."""
-    workers = workers_of(client)
-    if any(worker["status"] == RUNNING for worker in workers.values()):
-        patience.regain()
-        return True
-    patience.lose(len(workers))
-    return False
-
-
-def wait_for_worker(client: Client) -> None:
-    """Wait for the first worker."""
+def first_workers(client: Client) -> Mapping[str, Any]:
+    """What the scheduler says of its workers, once there is one."""
     patience = Patience()
-    while not workers_of(client):
+    while not (workers := workers_of(client)):
         patience.lose(0)
         time.sleep(LOOK_SECONDS)
+    return workers
 
 
 class Patience:
@@ -252,27 +245,23 @@ class Patience:
 
 def workers_of(client: Client) -> Mapping[str, Any]:
     """What the scheduler says of each of its workers, by address."""
+    workers: Mapping[str, Any] = asked(client, lambda: client.scheduler_info(n_workers=-1))["workers"]
+    return workers
+
+
+def asked(client: Client, question: Callable[[], Any]) -> Any:
+    """What the scheduler answers."""
     _require_connection(client)
     try:
-        workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+        return question()
     except (OSError, TimeoutError) as error:
         raise lost_scheduler(error) from error
-    return workers
 
 
 def _require_connection(client: Client) -> None:
     """Calls of a client that lost its scheduler give what was known before."""
     if client.status != "running":
         raise lost_scheduler(f"the client is {client.status}")
-
-
-def _assigned(client: Client) -> Mapping[str, Collection[str]]:
-    _require_connection(client)
-    try:
-        found: Mapping[str, Collection[str]] = client.processing()
-    except (OSError, TimeoutError) as error:
-        raise lost_scheduler(error) from error
-    return found
 
 
 def lost_scheduler(reason: object) -> ClusterError:

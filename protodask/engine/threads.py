@@ -12,9 +12,8 @@ from typing import Any
 import dask.threaded
 
 from protodask.engine.blas import one_blas_thread
-from protodask.engine.cache import BlockCache
 from protodask.engine.graph import Task
-from protodask.engine.groups import Pass, Reader, run_group
+from protodask.engine.groups import BlockCache, Pass, Reader, run_group
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
@@ -35,32 +34,24 @@ class ThreadScheduler:
     """Runs tasks on threads of this process, within a memory limit."""
 
     def __init__(self, threads: int | None = None, memory_bytes: int | None = None) -> None:
-        self._threads = min(available_threads(), MOST_THREADS) if threads is None else threads
-        self._memory = process_memory_limit() if memory_bytes is None else memory_bytes
+        self.n_threads = min(available_threads(), MOST_THREADS) if threads is None else threads
+        self.memory_bytes = process_memory_limit() if memory_bytes is None else memory_bytes
         self._closed = threading.Event()
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask")
+        self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="protodask")
         # A reader mostly waits for storage, and there is at most one block ahead for each thread that computes.
-        self._readers = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask-read")
-        self._reader = Reader(BlockCache(cache_budget(self._memory, self._threads)), self._readers)
+        self._readers = ThreadPoolExecutor(self.n_threads, thread_name_prefix="protodask-read")
+        self._reader = Reader(BlockCache(cache_budget(self.memory_bytes, self.n_threads)), self._readers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # In another process it has threads and a cache of its own.
-        return ThreadScheduler, (self._threads, self._memory)
-
-    @property
-    def n_threads(self) -> int:
-        return self._threads
+        return ThreadScheduler, (self.n_threads, self.memory_bytes)
 
     @property
     def n_tasks(self) -> int:
         return self.processes().n_tasks
 
-    @property
-    def memory_bytes(self) -> int:
-        return self._memory
-
     def processes(self) -> Processes:
-        return Processes("threads", 1, self._threads, self._memory, self._memory)
+        return Processes("threads", 1, self.n_threads, self.memory_bytes, self.memory_bytes)
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         if self._closed.is_set():

@@ -58,7 +58,10 @@ def run_together(
         most = min(most, engine.scheduler.n_threads)
     waiting: deque[Job[Result]] = deque(jobs)
     crew: _Crew[Result] = _Crew()
-    own = Engine(_scheduler_for_jobs(engine.scheduler, company, crew))
+    if company == "side by side" and not isinstance(engine.scheduler, ThreadScheduler):
+        raise ValueError("jobs compute side by side on threads of this process alone")
+    kind = _SteppingScheduler if company == "in step" else _CheckedScheduler
+    own = Engine(kind(engine.scheduler, crew))
     try:
         with one_blas_thread():
             while waiting or crew.at_work:
@@ -97,14 +100,6 @@ def each_together(
 
     jobs = map(job, range(len(items)))
     run_together(engine, jobs, take, company="side by side", most=engine.scheduler.n_threads)
-
-
-def _scheduler_for_jobs(scheduler: Scheduler, company: Company, crew: _Crew[Any]) -> Scheduler:
-    if company == "in step":
-        return _SteppingScheduler(scheduler, crew)
-    if not isinstance(scheduler, ThreadScheduler):
-        raise ValueError("jobs compute side by side on threads of this process alone")
-    return _CheckedScheduler(scheduler, crew)
 
 
 @dataclass(eq=False)

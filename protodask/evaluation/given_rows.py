@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.column_source import column_source
+from protodask.data.arrays.zarr_arrays import column_source
 from protodask.data.format.schema import INCLUSION, row_weights
 from protodask.engine import Block, Source
 from protodask.errors import InputError

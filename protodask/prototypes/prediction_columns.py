@@ -9,8 +9,7 @@ import numpy as np
 
 from protodask.data.format.schema import GROUP, Label
 from protodask.data.tables.kept_columns import KEPT, unpack
-from protodask.data.tables.parquet_folder import label_column
-from protodask.data.tables.table_files import is_table
+from protodask.data.tables.table_files import is_table, label_column
 from protodask.engine import Arrays
 from protodask.errors import InputError
 

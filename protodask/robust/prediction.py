@@ -14,8 +14,7 @@ from protodask.data.format.schema import Label
 from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind, seal
 from protodask.data.places.storage import Kind
-from protodask.data.tables.parquet_folder import label_column
-from protodask.data.tables.table_files import published_rows
+from protodask.data.tables.table_files import label_column, published_rows
 from protodask.engine import Arrays, Block, EngineLike, Source, open_engine
 from protodask.robust.kept_terms import RowsOfBlock
 from protodask.robust.model import RobustModel, codes_of, robust_fingerprint

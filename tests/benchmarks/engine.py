@@ -28,8 +28,8 @@ from protodask.data.format.schema import TARGET
 from protodask.data.tables.synthetic import SyntheticSource, synthetic_source
 from protodask.engine import Block, Engine, Layout, Reduction, array_source, identity, thread_engine
 from protodask.engine.blas import one_blas_thread
+from protodask.engine.choose import local_engine
 from protodask.engine.groups import Pass
-from protodask.engine.local import local_engine
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Scheduler
 from protodask.prototypes.likelihood import Likelihood, merge_likelihoods

@@ -109,7 +109,7 @@ def open_engine(mode: str, limit: int) -> AbstractContextManager[Engine]:
         from protodask.engine import thread_engine
 
         return thread_engine(2, limit)
-    from protodask.engine.local import local_engine
+    from protodask.engine.choose import local_engine
 
     return local_engine(int(mode[0]), limit)
 

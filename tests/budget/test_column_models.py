@@ -23,8 +23,8 @@ from protodask.data.arrays.keyed import dealt
 from protodask.data.format.schema import Column
 from protodask.data.format.summary import summarize
 from protodask.engine import Block, Engine, array_source, thread_engine
+from protodask.engine.choose import local_engine
 from protodask.engine.groups import Pass
-from protodask.engine.local import local_engine
 from protodask.engine.reduction import Node
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.config import FitConfig

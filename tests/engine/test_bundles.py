@@ -10,8 +10,7 @@ from support.passes import NoiseSource, add, square_table, sum_looked_up, sum_pr
 
 from protodask.engine import Block, Layout, array_source, zip_sources
 from protodask.engine.bundles import bundle, unbundle
-from protodask.engine.cache import BlockCache
-from protodask.engine.groups import Pass, Reader, run_group, split_blocks
+from protodask.engine.groups import BlockCache, Pass, Reader, run_group, split_blocks
 from protodask.engine.reduction import merge_tree
 from protodask.engine.sources import Source, ViewedSource, leaves
 

@@ -183,7 +183,8 @@ def test_scheduler__computes_on_four_threads_of_a_worker_at_most(
     cluster: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers = {f"tls://w{number}": {"nthreads": threads, "memory_limit": 0} for number, threads in enumerate((16, 2))}
-    monkeypatch.setattr(cluster_module, "workers_of", lambda client: workers)
+    for name in ("workers_of", "first_workers"):
+        monkeypatch.setattr(cluster_module, name, lambda client: workers)
     assert cluster.scheduler.n_threads == 6
     assert cluster.scheduler.processes().threads == 4
 

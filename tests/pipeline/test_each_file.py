@@ -26,7 +26,7 @@ from support.errors import check_error, refused
 from protodask.data import Column
 from protodask.data.places.bounded import open_to_append
 from protodask.data.places.local_files import lock_place
-from protodask.data.tables import small_files, source_files, source_tables
+from protodask.data.tables import ingest_sources, small_files, source_files
 from protodask.data.tables.source_files import SourceFile, bytes_digest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
@@ -454,7 +454,7 @@ def test_score_each_file__compressed_files_are_scored_in_parts_whatever_their_si
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL_BYTES", 2000)
     monkeypatch.setattr(small_files, "SMALL_VALUES", 90)
-    monkeypatch.setattr(source_tables, "CSV_PARTITION_BYTES", 500)
+    monkeypatch.setattr(ingest_sources, "CSV_PARTITION_BYTES", 500)
     contents = {"much": content_of(0, 300), "little": content_of(1), "table": content_of(2, 300)}
     (folder / "in" / f"{first}.csv.gz").write_bytes(gzip.compress(contents["much"].encode()))
     (folder / "in" / "little.csv.gz").write_bytes(gzip.compress(contents["little"].encode()))

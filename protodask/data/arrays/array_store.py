@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import zarr
@@ -30,20 +30,18 @@ class ArraySpec:
     def shape(self, rows: int) -> tuple[int, ...]:
         return (rows,) if self.width is None else (rows, self.width)
 
-    @property
-    def fill(self) -> float:
-        """What a chunk that is missing would be read as."""
-        return np.nan if np.dtype(self.dtype).kind == "f" else -1
-
-    def chunk_rows(self, block_rows: int) -> int:
-        """Rows of a chunk."""
-        return chunk_rows(block_rows, np.dtype(self.dtype).itemsize * (self.width or 1))
+    def form(self, root: str, layout: Layout) -> PlainArray:
+        """The array as it is in the store at `root`, of rows in such blocks."""
+        step = chunk_rows(layout.block_rows, np.dtype(self.dtype).itemsize * (self.width or 1))
+        fill = np.nan if np.dtype(self.dtype).kind == "f" else -1  # what a chunk that is missing would be read as
+        return PlainArray(root, self.name, self.dtype, self.shape(layout.n_rows), self.shape(step), fill)
 
 
 @dataclass(frozen=True)
 class ArrayStore:
     """Both a sink and a source; it names its place, so that tasks anywhere can use it."""
 
+    resident: ClassVar = False
     path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     layout: Layout
     arrays: tuple[ArraySpec, ...]
@@ -52,60 +50,50 @@ class ArrayStore:
     remedy: str = "Compute it again."
     """What to do where it is damaged."""
 
-    @property
-    def resident(self) -> bool:
-        return False
-
     def create(self, attributes: Mapping[str, Any] | None = None) -> zarr.Group:
         """Make the group and its arrays, empty."""
         store = open_store(self.path)
         group = zarr.open_group(store, mode="w", zarr_format=3, attributes=dict(attributes or {}))
-        for spec in self.arrays:
-            make_array(
-                group,
-                spec.name,
-                spec.shape(self.layout.n_rows),
-                spec.shape(spec.chunk_rows(self.layout.block_rows)),
-                spec.dtype,
-                spec.fill,
-            )
+        for form in self._forms():
+            make_array(group, form)
         return group
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store the rows of one block."""
-        with storage_errors(self.path, "writing"), writing_into(self.path):
-            stored = _open(self.path, self.key)
-            for spec in self.arrays:
-                values = arrays[spec.name]
-                step = spec.chunk_rows(self.layout.block_rows)
-                for first in range(0, len(values), step):
-                    part = values[first : first + step]
-                    stored[spec.name][start + first : start + first + len(part)] = part
+        write_rows(self.path, self.key, {form.name: form.chunks[0] for form in self._forms()}, start, arrays)
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
         with storage_errors(self.path, "reading"):
             try:
-                values = read_rows([self._form(spec) for spec in self.arrays], start, stop)
+                values = read_rows(self._forms(), start, stop)
             except DamagedArrayError as error:
-                raise self._damaged(error.name, number) from error
+                raise FormatError(
+                    "damaged",
+                    f"The array {error.name!r} in {self.path} is damaged or incomplete in block {number}.",
+                    self.remedy,
+                ) from error
         return Block(number, start, {spec.name: array for spec, array in zip(self.arrays, values, strict=True)})
 
-    def _form(self, spec: ArraySpec) -> PlainArray:
-        chunks = spec.shape(spec.chunk_rows(self.layout.block_rows))
-        return PlainArray(self.path, spec.name, spec.dtype, spec.shape(self.layout.n_rows), chunks, spec.fill)
+    def _forms(self) -> list[PlainArray]:
+        return [spec.form(self.path, self.layout) for spec in self.arrays]
 
-    def _damaged(self, array: str, number: int) -> FormatError:
-        return FormatError(
-            "damaged",
-            f"The array {array!r} in {self.path} is damaged or incomplete in block {number}.",
-            self.remedy,
-        )
+
+def write_rows(path: str, key: str, steps: Mapping[str, int], start: int, arrays: Arrays) -> None:
+    """Store rows in arrays of the group at a path, chunks of so many rows at a time; `key` tells what the path held."""
+    with storage_errors(path, "writing"), writing_into(path):
+        stored = _open_writable(path, key, tuple(steps))
+        for name, step in steps.items():
+            values = arrays[name]
+            for first in range(0, len(values), step):
+                part = values[first : first + step]
+                stored[name][start + first : start + first + len(part)] = part
 
 
 @lru_cache(maxsize=64)  # more than there are fits with stored scores in one pass; opening takes a millisecond
-def _open(path: str, key: str) -> Mapping[str, Any]:
-    return dict(zarr.open_group(open_store(path), mode="r+", zarr_format=3).arrays())
+def _open_writable(path: str, key: str, names: tuple[str, ...]) -> Mapping[str, Any]:
+    store = open_store(path)
+    return {name: zarr.open_array(store, path=name, mode="r+", zarr_format=3) for name in names}
 
 
 def store_key() -> str:

@@ -26,19 +26,19 @@ def write_array(group: zarr.Group, path: str, values: NDArray[Any], dtype: str) 
     contiguous = np.ascontiguousarray(values, dtype=dtype)
     # So that a missing file is always a loss, and no file makes a reader allocate more than it holds.
     config = {"write_empty_chunks": True}
-    array = make_array(group, path, contiguous.shape, _chunk(contiguous.shape), dtype, 0, config=config)
+    array = make_array(group, _form(str(group.store_path), path, dtype, contiguous.shape), config=config)
     array[...] = contiguous
 
 
 def read_array(where: str, path: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Read an array of this form; whatever else is there is an exception, see `damage_named`."""
-    array = PlainArray(where, path, dtype, shape, _chunk(shape), fill=0)
+    array = _form(where, path, dtype, shape)
     array.check_form()
     return read_rows([array], 0, shape[0])[0]
 
 
-def _chunk(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(max(length, 1) for length in shape)
+def _form(where: str, path: str, dtype: str, shape: tuple[int, ...]) -> PlainArray:
+    return PlainArray(where, path, dtype, shape, chunks=tuple(max(length, 1) for length in shape), fill=0)
 
 
 @contextmanager

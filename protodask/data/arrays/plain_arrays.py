@@ -55,33 +55,28 @@ def chunk_rows(block_rows: int, row_bytes: int) -> int:
 
 
 def make_array(
-    group: zarr.Group,
-    name: str,
-    shape: tuple[int, ...],
-    chunks: tuple[int, ...],
-    dtype: Any,
-    fill: float,
-    dims: tuple[str, ...] | None = None,
-    config: Any = None,
+    group: zarr.Group, array: PlainArray, dims: tuple[str, ...] | None = None, config: Any = None
 ) -> zarr.Array[Any]:
-    """An empty array. Chunks are stored as they are with a checksum: measured faster than any compression, and a
-    flipped bit does not go unnoticed.
+    """An empty array of this form, in a group.
+
+    Chunks are stored as they are with a checksum: measured faster than any compression, and a flipped bit does not go
+    unnoticed.
     """
     from zarr.codecs import BytesCodec, Crc32cCodec
 
-    array: zarr.Array[Any] = group.create_array(
-        name,
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype,
+    made: zarr.Array[Any] = group.create_array(
+        array.name,
+        shape=array.shape,
+        chunks=array.chunks,
+        dtype=array.dtype,
         serializer=BytesCodec(endian="little"),
         compressors=Crc32cCodec(),
         filters=None,
-        fill_value=fill,
+        fill_value=array.fill,
         dimension_names=dims,
         config=config,
     )
-    return array
+    return made
 
 
 @dataclass(frozen=True)
@@ -119,7 +114,9 @@ class PlainArray:
             return f"it has the shape {shortened(shape)} where {list(self.shape)} was expected"
         fill = "NaN" if math.isnan(self.fill) else self.fill
         grid = {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}}
-        codecs = [_configured(codec) for codec in record["codecs"]] if isinstance(record["codecs"], list) else None
+        codecs = record["codecs"]
+        if isinstance(codecs, list):  # Zarr leaves an empty configuration out, and other writers need not
+            codecs = [{"configuration": {}, **codec} if isinstance(codec, Mapping) else codec for codec in codecs]
         for name, found, expected in (
             ("zarr_format", record["zarr_format"], 3),
             ("node_type", record["node_type"], "array"),
@@ -140,11 +137,6 @@ class PlainArray:
         if self.growing and shape and self.shape[0] <= shape[0] <= MOST_ROWS:
             return shape[1:] == list(self.shape[1:])
         return shape == list(self.shape)
-
-
-def _configured(codec: Any) -> Any:
-    # Zarr leaves an empty configuration out, and other writers need not.
-    return {"configuration": {}, **codec} if isinstance(codec, Mapping) else codec
 
 
 def _same(found: Any, expected: Any) -> bool:

@@ -57,9 +57,12 @@ def _chunks(array: PlainArray, start: int, stop: int) -> range:
 def _check_file(array: PlainArray, number: int) -> None:
     """Refuse a chunk whose file is missing, no file at all, or not of the size it must have."""
     try:
-        found = file_status(array.root, array.key(number)).st_size
+        _check_size(array, file_status(array.root, array.key(number)).st_size)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DamagedArrayError(array.name, "a chunk is missing") from error
+
+
+def _check_size(array: PlainArray, found: int) -> None:
     if found != array.chunk_bytes:
         raise DamagedArrayError(array.name, f"a chunk has {found} bytes where {array.chunk_bytes} were expected")
 
@@ -86,10 +89,7 @@ class _Piece(NamedTuple):
         """Out of the content of its object."""
         if content is None:
             raise DamagedArrayError(self.array.name, "a chunk is missing")
-        if len(content) != self.array.chunk_bytes:
-            raise DamagedArrayError(
-                self.array.name, f"a chunk has {len(content)} bytes where {self.array.chunk_bytes} were expected"
-            )
+        _check_size(self.array, len(content))
         first = 0
         for part in self._parts:
             part[:] = content[first : first + len(part)]

@@ -39,6 +39,16 @@ class RowArray:
     """Another one for each opening, so that an array written anew at its place is not taken for the old one."""
 
 
+def check_beside(what: str, shape: tuple[int, ...], rows: int) -> None:
+    """Refuse an array that has not one value for each of so many rows of features."""
+    if shape != (rows,):
+        raise InputError(
+            "wrong-shape",
+            f"The {what} has the shape {shape}, and there are {rows} rows of features.",
+            "Give one value for each row.",
+        )
+
+
 def even_edges(rows: int, step: int) -> tuple[int, ...]:
     """Cuts every `step` rows."""
     return (*range(0, rows, max(step, 1)), rows)

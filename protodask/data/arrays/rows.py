@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -25,6 +25,16 @@ class RowRanges(Protocol):
     """A source that can read any range of rows without reading whole blocks around it."""
 
     def rows(self, start: int, stop: int) -> Arrays: ...
+
+
+class ReadByRanges(RowRanges):
+    """A source whose blocks are read as any other range of its rows is."""
+
+    layout: Layout
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        return Block(number, start, self.rows(start, stop))
 
 
 @runtime_checkable
@@ -54,8 +64,7 @@ def join_rows(parts: Sequence[Arrays]) -> Arrays:
     if len(parts) == 1:
         return parts[0]
     names = [name for name in parts[0] if all(name in part for part in parts)]
-    joined: dict[str, NDArray[Any]] = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    return joined
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
 def check_finite(features: NDArray[Any], names: Sequence[str], first_row: int) -> None:
@@ -104,7 +113,7 @@ def joined_ranges(ranges: Sequence[RowRange]) -> tuple[RowRange, ...]:
 
 
 @dataclass(frozen=True)
-class RangedRows:
+class RangedRows(ReadByRanges):
     """The rows of the ranges; all of their sources have the arrays `array_names`."""
 
     ranges: tuple[RowRange, ...]
@@ -121,10 +130,6 @@ class RangedRows:
     def resident(self) -> bool:
         # Tasks read what lies in stores themselves, but cannot reach what is in this process.
         return any(part.source.resident for part in self.ranges)
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""
@@ -145,12 +150,9 @@ class BlockNumbers:
     Rows that are needed once, to be written or counted, would only fill the caches that training lives on.
     """
 
+    resident: ClassVar = False
     layout: Layout
     key: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     def read(self, number: int) -> Block:
         return Block(number, self.layout.bounds(number)[0], {"number": np.array([number])})

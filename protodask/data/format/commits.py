@@ -25,14 +25,14 @@ from protodask.data.format.segments import (
     segments_content,
     write_segments,
 )
-from protodask.data.places.bounded import file_status, read_object
+from protodask.data.places.bounded import read_object
 from protodask.data.places.conditional import Tag, replace_object, tag_of
 from protodask.data.places.generations import ROOT, give_up
 from protodask.data.places.local_files import make_durable, place_aside, remove
 from protodask.data.places.locations import gone, inside, is_url, list_names, locate, storage_errors
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import hash_json
-from protodask.data.places.storage import find_group, group_exists, read_stable, remove_inside, write_group
+from protodask.data.places.storage import find_group, read_stable, remove_inside, write_group
 from protodask.data.places.whole_files import write_whole
 from protodask.errors import ProtodaskError, StorageError
 from protodask.places import mask
@@ -79,16 +79,8 @@ class Change:
 
     def make_group(self, name: str) -> str:
         """Make an empty group in `appends`, and tell its place."""
-        folder = inside(self.place, APPENDS)
-        if is_url(folder):
-            there = group_exists(folder)
-        else:
-            try:
-                there = bool(file_status(self.place, f"{APPENDS}/{ROOT}"))  # no link that leads elsewhere
-            except FileNotFoundError:
-                there = False
-        if not there:
-            write_group(folder, {})
+        if read_object(self.place, f"{APPENDS}/{ROOT}") is None:  # through no link that leads elsewhere
+            write_group(inside(self.place, APPENDS), {})
         self.added.append(name)
         place = place_of(self.place, name)
         write_group(place, {"format": PART_FORMAT})

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from protodask.data.arrays.plain_arrays import PlainArray
 from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
 from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
-from protodask.data.format.parts import Part, key_of
+from protodask.data.format.parts import Part, part_of
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label
 from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments, whole_segment
 from protodask.data.format.summary import Summary
@@ -38,6 +36,7 @@ class Dataset:
     its place, reading it is a `StorageError`: never are the other one's rows handed out as its own.
     """
 
+    resident: ClassVar = False
     path: str
     metadata: Metadata = field(repr=False)
     group: str = field(default="", repr=False)
@@ -81,10 +80,6 @@ class Dataset:
     def key(self) -> str:
         """The fingerprint: where it is equal, rows, their meaning and their statistics are equal to the last bit."""
         return self.metadata.fingerprint
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     @property
     def n_rows(self) -> int:
@@ -202,7 +197,7 @@ class Dataset:
         memory.
         """
         try:
-            block = self._read_block(self.metadata.part_of(number), number)
+            block = self._read_block(part_of(self.metadata.all_parts, number), number)
         except ProtodaskError:
             # What looks like damage may be another dataset, or a part that appends have put another in place of.
             block = self._read_moved(number)
@@ -211,12 +206,12 @@ class Dataset:
 
     def _read_moved(self, number: int) -> Block:
         """A block whose part was removed: an append wrote it once more, with the rows that it added."""
-        part = self.metadata.part_of(number)
+        part = part_of(self.metadata.all_parts, number)
         for _ in range(LOOKS):
             now = self._now()
             if part in now.metadata.all_parts:
                 break
-            part = now.metadata.part_of(number)
+            part = part_of(now.metadata.all_parts, number)
             try:
                 return self._read_block(part, number)
             except ProtodaskError:
@@ -227,8 +222,18 @@ class Dataset:
         start, stop = self.layout.bounds(number)
         arrays = _open_part(self, part, self.place, self.metadata.identity)
         offset = self.layout.block_rows * part.first_block
-        with self._reading(number):
+        try:
             values = read_rows(arrays, start - offset, stop - offset)
+        except DamagedArrayError as error:
+            raise self._damaged(error.name.rpartition("/")[2], number, str(error)) from error
+        except Exception as error:
+            if not isinstance(error, OSError) and not is_remote(error):
+                raise
+            raise StorageError(
+                "unreadable",
+                f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
+                "Check the storage and repeat.",
+            ) from error
         block = Block(number, start, dict(zip(self.array_names, values, strict=True)))
         codes = block[TARGET.name]
         if codes.min() < 0 or codes.max() >= len(self.classes):
@@ -244,21 +249,6 @@ class Dataset:
                 )
             verified.add(number)
         return block
-
-    @contextmanager
-    def _reading(self, number: int) -> Iterator[None]:
-        try:
-            yield
-        except DamagedArrayError as error:
-            raise self._damaged(error.name.rpartition("/")[2], number, str(error)) from error
-        except Exception as error:
-            if not isinstance(error, OSError) and not is_remote(error):
-                raise
-            raise StorageError(
-                "unreadable",
-                f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
-                "Check the storage and repeat.",
-            ) from error
 
     def _damaged(self, array: str, number: int, reason: str) -> FormatError:
         return FormatError(
@@ -391,15 +381,7 @@ def _load_part(dataset: Dataset, part: Part) -> list[PlainArray]:
     path, metadata = dataset.path, dataset.metadata
     arrays: list[PlainArray] = []
     for variable in metadata.variables:
-        array = PlainArray(
-            root=dataset.place,
-            name=key_of(part.name, variable.name),
-            dtype=metadata.dtype_of(variable).name,
-            shape=metadata.shape_of(variable, part.rows),
-            chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
-            fill=variable.fill,
-            growing=not part.name,  # earlier versions appended in place, and may have been killed at it
-        )
+        array = metadata.array_of(variable, dataset.place, part)
         try:
             array.check_form()
         except (FormatError, MemoryError):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.plain_arrays import chunk_rows, shortened
-from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, part_of
+from protodask.data.arrays.plain_arrays import PlainArray, chunk_rows, shortened
+from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, key_of
 from protodask.data.format.schema import (
     FEATURES,
     FORMAT_VERSION,
@@ -139,6 +139,18 @@ class Metadata:
         """Rows of a chunk of an array."""
         return chunk_rows(self.block_rows, self._bytes_of_row(variable))
 
+    def array_of(self, variable: Variable, root: str, part: Part) -> PlainArray:
+        """An array as it is in a part, of the dataset whose group lies at `root`."""
+        return PlainArray(
+            root=root,
+            name=key_of(part.name, variable.name),
+            dtype=self.dtype_of(variable).name,
+            shape=self.shape_of(variable, part.rows),
+            chunks=self.shape_of(variable, self.chunk_rows(variable)),
+            fill=variable.fill,
+            growing=not part.name,  # earlier versions appended in place, and may have been killed at it
+        )
+
     def _bytes_of_row(self, variable: Variable) -> int:
         return self.dtype_of(variable).itemsize * math.prod(self.shape_of(variable, 1))
 
@@ -172,10 +184,6 @@ class Metadata:
     def all_parts(self) -> tuple[Part, ...]:
         """Where the rows lie, in order."""
         return self.parts or (Part("", 0, self.n_rows),)
-
-    def part_of(self, block: int) -> Part:
-        """The part in which a block lies."""
-        return part_of(self.all_parts, block)
 
     def block_check(self, number: int) -> bytes:
         """What `check_of` says of the digest of a block."""
@@ -283,11 +291,6 @@ def require_storable(metadata: Metadata) -> None:
     # Two hexadecimal digits a byte: more than this many are refused, and need not be made.
     check_bytes = min(BLOCK_CHECK_BYTES * -(-metadata.n_rows // metadata.block_rows), MAX_JSON_BYTES // 2)
     to_attributes(replace(metadata, summary=summary, block_checks=bytes(check_bytes)))
-
-
-def unfinished_attributes() -> dict[str, Any]:
-    """What stands in a dataset that is being written in place."""
-    return {"format": DATASET.format, "version": 1, "n_rows": 0}
 
 
 def from_attributes(attributes: object, where: str) -> Metadata:

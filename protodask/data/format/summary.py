@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,7 @@ def summarize_rows(
     counts = np.bincount(target, minlength=n_classes)
     # A slab at a time, so that no float64 copy of a block is made; the slabs merge like blocks.
     if rows > SLAB_ROWS:
-        parts = [
+        parts = (
             summarize_rows(
                 features[first : first + SLAB_ROWS],
                 target[first : first + SLAB_ROWS],
@@ -83,11 +84,8 @@ def summarize_rows(
                 n_classes,
             )
             for first in range(0, rows, SLAB_ROWS)
-        ]
-        total = parts[0]
-        for part in parts[1:]:
-            total = merge_summaries(total, part)
-        return total
+        )
+        return reduce(merge_summaries, parts)
     values = features.astype(np.float64)
     minimum, maximum = values.min(axis=0), values.max(axis=0)
     if weights is None:
@@ -128,27 +126,22 @@ def merge_summaries(left: Summary, right: Summary) -> Summary:
         return right
     if right.weight == 0:
         return left
-    weight = left.weight + right.weight
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _merged(left, right, weight)
-
-
-def _merged(left: Summary, right: Summary, weight: float) -> Summary:
-    step = right.mean - left.mean
     largest = None
     if left.largest_weight is not None and right.largest_weight is not None:
         largest = max(left.largest_weight, right.largest_weight)
-    return Summary(
-        rows=left.rows + right.rows,
-        class_rows=left.class_rows + right.class_rows,
-        class_weight=left.class_weight + right.class_weight,
-        weight=weight,
-        mean=left.mean + step * (right.weight / weight),
-        squares=left.squares + right.squares + np.square(step) * (left.weight * right.weight / weight),
-        minimum=np.minimum(left.minimum, right.minimum),
-        maximum=np.maximum(left.maximum, right.maximum),
-        largest_weight=largest,
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        weight, step = left.weight + right.weight, right.mean - left.mean
+        return Summary(
+            rows=left.rows + right.rows,
+            class_rows=left.class_rows + right.class_rows,
+            class_weight=left.class_weight + right.class_weight,
+            weight=weight,
+            mean=left.mean + step * (right.weight / weight),
+            squares=left.squares + right.squares + np.square(step) * (left.weight * right.weight / weight),
+            minimum=np.minimum(left.minimum, right.minimum),
+            maximum=np.maximum(left.maximum, right.maximum),
+            largest_weight=largest,
+        )
 
 
 SUMMARY: Reduction[Summary, Summary] = Reduction(summarize_block, merge_summaries, identity)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import zarr
 
+from protodask.data.arrays.array_store import write_rows
 from protodask.data.arrays.plain_arrays import make_array
 from protodask.data.arrays.rows import BlockNumbers, NamedArrays, RangedRows, RowRange, check_finite
 from protodask.data.format.commits import appended_segment, changing, segments_before
@@ -28,7 +28,6 @@ from protodask.data.format.metadata import (
     check_same_schema,
     require_storable,
     to_attributes,
-    unfinished_attributes,
 )
 from protodask.data.format.parts import Part, grown, new_name
 from protodask.data.format.schema import (
@@ -46,8 +45,8 @@ from protodask.data.format.schema import (
 )
 from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
 from protodask.data.format.summary import Summary, empty_summary, merge_summaries, summarize_rows
-from protodask.data.places.locations import locate, open_store, storage_errors
-from protodask.data.places.storage import published, write_group, writing_into
+from protodask.data.places.locations import locate, open_store
+from protodask.data.places.storage import DATASET, published, write_group, writing_into
 from protodask.engine import (
     Arrays,
     Block,
@@ -77,20 +76,7 @@ class DatasetSink:
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store one block, a chunk at a time."""
-        with storage_errors(self.path, "writing"), writing_into(self.path):
-            stored = _open_writable(self.path, tuple(self.chunk_rows))
-            start -= self.first_row
-            for name, step in self.chunk_rows.items():
-                values = arrays[name]
-                for first in range(0, len(values), step):
-                    part = values[first : first + step]
-                    stored[name][start + first : start + first + len(part)] = part
-
-
-@lru_cache(maxsize=16)
-def _open_writable(path: str, names: tuple[str, ...]) -> Mapping[str, Any]:
-    store = open_store(path)
-    return {name: zarr.open_array(store, path=name, mode="r+", zarr_format=3) for name in names}
+        write_rows(self.path, "", self.chunk_rows, start - self.first_row, arrays)
 
 
 @dataclass(frozen=True)
@@ -109,7 +95,6 @@ class BlockWriter:
 
     sink: DatasetSink
     dtype: str
-    names: tuple[str, ...]
     columns: tuple[str, ...]
     classes: int
     first_new: int = 0
@@ -117,7 +102,7 @@ class BlockWriter:
     def store(self, block: Block) -> Written:
         arrays = {
             name: np.ascontiguousarray(block[name], dtype=self.dtype if name == FEATURES.name else None)
-            for name in self.names
+            for name in self.sink.chunk_rows
         }
         for variable, what, remedy in (
             (TARGET, "target codes", "Encode the labels as positions in `classes`."),
@@ -175,12 +160,9 @@ def _refuse(block: Block, wrong: Any, what: str, remedy: str) -> None:
         )
 
 
-def _store_block(block: Block, writer: BlockWriter) -> Written:
-    return writer.store(block)
-
-
-def _read_and_store(number: Block, source: Source, writer: BlockWriter) -> Written:
-    return writer.store(source.read(number.number))
+def _store_block(block: Block, writer: BlockWriter, source: Source | None = None) -> Written:
+    """Write a block, or that of this number of a source that tasks read by themselves."""
+    return writer.store(block if source is None else source.read(block.number))
 
 
 def _merge_written(left: Written, right: Written) -> Written:
@@ -194,7 +176,6 @@ def _merge_written(left: Written, right: Written) -> Written:
 
 # Writing, counting and hashing in one pass: the rows are read once.
 STORE: Reduction[Written, Written] = Reduction(_store_block, _merge_written, identity, writes=True)
-READ_AND_STORE: Reduction[Written, Written] = Reduction(_read_and_store, _merge_written, identity, writes=True)
 
 
 def write_dataset(
@@ -296,15 +277,12 @@ def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int
     with writing_into(place):
         group = zarr.open_group(open_store(place), mode="r+", zarr_format=3)
         for variable in metadata.variables:
-            shape = metadata.shape_of(variable, metadata.n_rows - first_row)
-            chunks = metadata.shape_of(variable, metadata.chunk_rows(variable))
-            dtype = metadata.dtype_of(variable)
-            make_array(group, variable.name, shape, chunks, dtype, variable.fill, variable.dims)
+            array = metadata.array_of(variable, place, Part("", 0, metadata.n_rows - first_row))
+            make_array(group, array, variable.dims)
     steps = {variable.name: metadata.chunk_rows(variable) for variable in metadata.variables}
     return BlockWriter(
         sink=DatasetSink(place, steps, first_row),
         dtype=metadata.dtype,
-        names=tuple(steps),
         columns=metadata.feature_names,
         classes=len(metadata.classes),
         first_new=first_new,
@@ -324,9 +302,7 @@ def _write_blocks(source: Source, writer: BlockWriter, engine: Engine, first: in
     blocks = range(first, source.layout.n_blocks)
     if not source.resident:
         numbers = BlockNumbers(source.layout)
-        return engine.reduce(
-            numbers, READ_AND_STORE, engine.share(source), engine.share(writer), label="ingest", blocks=blocks
-        )
+        return engine.reduce(numbers, STORE, engine.share(writer), engine.share(source), label="ingest", blocks=blocks)
     try:
         return engine.reduce(source, STORE, engine.share(writer), label="ingest", blocks=blocks)
     finally:
@@ -345,9 +321,10 @@ def _create(
     if segments is not None:
         segments_content(segments)  # that there are not too many, before the rows are read
     with published(where, overwrite) as place:
-        write_group(place, unfinished_attributes())
+        write_group(place, {"format": DATASET.format, "version": 1, "n_rows": 0})  # which says that it is unfinished
         written = _write_blocks(_relaid(source, metadata), _writer(place, metadata), engine)
-        _check_weight(written.summary)
+        if not written.summary.weight > 0:
+            raise InputError("no-rows", "All rows have the weight 0.", "Give positive weights to the rows that count.")
         finished = metadata.extended(written.rows, written.summary, written.content, written.block_checks)
         if segments is not None:
             check_rows(segments, finished.n_rows, where)
@@ -356,11 +333,6 @@ def _create(
             confirm()
         write_group(place, to_attributes(finished))
     return Dataset.open(where)
-
-
-def _check_weight(summary: Summary) -> None:
-    if not summary.weight > 0:
-        raise InputError("no-rows", "All rows have the weight 0.", "Give positive weights to the rows that count.")
 
 
 def _append(
@@ -386,7 +358,16 @@ def _append(
             content -= block_digest(dataset.read(first))
         writer = _writer(change.make_group(part.name), total, first, first_new=old.n_rows)
         written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
-        committed = _grown(old, wanted, total, written, (content + written.content) % DIGEST_MODULUS, first)
+        committed = replace(
+            total.extended(
+                total.n_rows,
+                merge_summaries(old.summary, written.summary),
+                (content + written.content) % DIGEST_MODULUS,
+                old.block_checks[: BLOCK_CHECK_BYTES * first] + written.block_checks,
+            ),
+            notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
+            dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
+        )
         if before is not None:
             added = [appended_segment(committed, old.n_rows)] if segments is None else segments
             committed = change.with_segments(committed, (*before, *added))
@@ -394,19 +375,3 @@ def _append(
         if confirm is not None:
             confirm()
         return change.commit(committed)
-
-
-def _grown(
-    old: Metadata, wanted: Metadata, total: Metadata, written: Written, content: int, first_block: int
-) -> Metadata:
-    """What a dataset says of itself after an append of blocks from `first_block` on."""
-    return replace(
-        total.extended(
-            total.n_rows,
-            merge_summaries(old.summary, written.summary),
-            content,
-            old.block_checks[: BLOCK_CHECK_BYTES * first_block] + written.block_checks,
-        ),
-        notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
-        dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
-    )

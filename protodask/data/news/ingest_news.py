@@ -29,8 +29,8 @@ from protodask.data.tables.ingest_schema import (
     encoder_like,
     written_as,
 )
+from protodask.data.tables.ingest_sources import tables_by_file
 from protodask.data.tables.source_files import COARSE_NS, DigestCache, cache_beside, digest_of, is_unchanged
-from protodask.data.tables.source_tables import tables_by_file
 from protodask.data.tables.tables import Encoder, TableSource
 from protodask.engine import Engine, EngineLike, Layout, choose_block_rows, open_engine
 from protodask.errors import InputError, NothingYetError, ProtodaskError, StorageError, some

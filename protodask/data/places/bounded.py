@@ -65,26 +65,21 @@ def open_inside(root: str, name: str) -> BinaryIO:
 
 def open_known(root: str, name: str) -> BufferedReader:
     """The same, where `file_status` was just asked for it."""
-    return _open(f"{root}/{name}", os.O_RDONLY | _SAFELY | _NO_LINK)
+    return os.fdopen(_open(f"{root}/{name}", os.O_RDONLY | _NO_LINK), "rb")
 
 
 def open_to_append(root: str, name: str) -> BinaryIO:
     """Open the regular file `name` in the folder `root` for adding to it; it is made where there is none."""
     with suppress(FileNotFoundError):
         file_status(root, name)
-    path = f"{root}/{name}"
-    handle = os.open(path, _SAFELY | _NO_LINK | os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    _require_regular(handle, path)
-    return os.fdopen(handle, "ab")
+    return os.fdopen(_open(f"{root}/{name}", _NO_LINK | os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
 def open_anew(path: str) -> BinaryIO:
     """Open a file of one's own for writing, in place of whatever stands there: a link is removed, not followed."""
     with suppress(FileNotFoundError):
         os.unlink(path)
-    handle = os.open(path, _SAFELY | _NO_LINK | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    _require_regular(handle, path)
-    return os.fdopen(handle, "wb")
+    return os.fdopen(_open(path, _NO_LINK | os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
 
 
 def open_named(path: str) -> BinaryIO:
@@ -93,20 +88,16 @@ def open_named(path: str) -> BinaryIO:
         if os.path.isdir(path):
             raise IsADirectoryError(f"{path} is a folder")
         raise FormatError("wrong-kind", f"{path} is not a regular file.", "Give a file, not a pipe or a device.")
-    return _open(path, os.O_RDONLY | _SAFELY)
+    return os.fdopen(_open(path, os.O_RDONLY), "rb")
 
 
-def _open(path: str, flags: int) -> BufferedReader:
-    handle = os.open(path, flags)
-    _require_regular(handle, path)
-    return os.fdopen(handle, "rb")
-
-
-def _require_regular(handle: int, path: str) -> None:
+def _open(path: str, flags: int) -> int:
+    handle = os.open(path, flags | _SAFELY, 0o666)
     # Looked at again: what was a file a moment ago may be something else now.
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise FormatError("wrong-kind", f"{path} is not a regular file.", RESTORE)
+    return handle
 
 
 def read_bounded(file: BinaryIO, most: int, path: str) -> bytes:

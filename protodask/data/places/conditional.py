@@ -36,8 +36,7 @@ def tag_of(place: str, name: str) -> Tag:
         return Tag(found, isinstance(found, str))
 
 
-def write_if(place: str, name: str, content: bytes, tag: Tag) -> bool:
-    """Put an object below a URL if it still has a tag that is `conditional`; False if it has not."""
+def _write_if(place: str, name: str, content: bytes, tag: Tag) -> bool:
     from zarr.core.sync import sync
 
     condition = {"IfNoneMatch": "*"} if tag.text is None else {"IfMatch": tag.text}
@@ -60,7 +59,7 @@ def replace_object(place: str, name: str, before: bytes | None, content: bytes, 
     Where nothing can be written on a condition, it is looked at just before, and again after.
     """
     if tag.conditional:
-        return write_if(place, name, content, tag)
+        return _write_if(place, name, content, tag)
     if read_object(place, name) != before:
         return False
     write_object(place, name, content)

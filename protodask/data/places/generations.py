@@ -59,10 +59,11 @@ def new_generation(path: str, form: str) -> Iterator[str]:
     _remove_up_to(path, old, tag.conditional)
     name = f"generation-{_number(old) + 1:08x}{secrets.token_hex(4)}"
     place = inside(path, name)
+    content = group_content({"format": form, "generation": name, "replaced": old})
     try:
         yield place
         if read_object(place, ROOT) is None or not (
-            replace_object(path, ROOT, before, _root(form, name, old), tag) or _has_counted(path, name)
+            replace_object(path, ROOT, before, content, tag) or _has_counted(path, name)
         ):
             raise StorageError(
                 "written-by-another",
@@ -76,7 +77,10 @@ def new_generation(path: str, form: str) -> Iterator[str]:
         raise
     with suppress(OSError):  # it is published; what could not be removed now, the next writer removes
         _remove_up_to(path, name, tag.conditional)
-        _remove_older_layout(path, name)
+        for other in list_names(path):
+            # The place was free or held what may be overwritten, so what is of an older layout belonged to that.
+            if other not in (ROOT, name) and not GENERATION.fullmatch(other):
+                delete_below(path, other)
 
 
 def _has_counted(path: str, name: str) -> bool:
@@ -104,11 +108,6 @@ def remove_group(path: str, name: str) -> None:
 def give_up(path: str, name: str) -> None:
     """Remove a group below a URL that one has been writing, with what tasks of one's own still write."""
     remove_for_good(lambda: name in list_names(path), lambda: remove_group(path, name))
-
-
-def _root(form: str, generation: str, replaced: str | None) -> bytes:
-    attributes = {"format": form, "generation": generation, "replaced": replaced}
-    return group_content(attributes)
 
 
 def group_content(attributes: Mapping[str, Any]) -> bytes:
@@ -141,10 +140,3 @@ def _remove_up_to(path: str, kept: str | None, certain: bool) -> None:
     for name in list_names(path):
         if GENERATION.fullmatch(name) and name != kept and _number(name) < _number(kept) + certain:
             remove_group(path, name)
-
-
-def _remove_older_layout(path: str, kept: str) -> None:
-    # The place was free or held what may be overwritten, so all else in it belonged to that.
-    for name in list_names(path):
-        if name not in (ROOT, kept) and not GENERATION.fullmatch(name):
-            delete_below(path, name)

@@ -49,14 +49,17 @@ CANNOT_FLUSH_FULLY = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTT
 
 def place_aside(path: str) -> str:
     """A new name beside a place, on the same file system."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.partial-{secrets.token_hex(4)}")
+    return _beside(path, f"partial-{secrets.token_hex(4)}")
 
 
 def lock_place(path: str) -> str:
     """The lock file of a place: beside it, because Zarr warns of files in a group that it does not know."""
+    return _beside(path, "lock")
+
+
+def _beside(path: str, ending: str) -> str:
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.lock")
+    return os.path.join(folder, f".{name}.{ending}")
 
 
 def put_in_place(aside: str, path: str) -> None:
@@ -65,16 +68,16 @@ def put_in_place(aside: str, path: str) -> None:
     Where the system can exchange two names, somebody bears the name at every moment. Where it cannot, the name is free
     between two renamings, and a process killed there leaves the old state for `recover` to put back.
     """
+    folder = os.path.dirname(path)
     if not os.path.lexists(path):
         os.rename(aside, path)
-        flush(os.path.dirname(path))
+        flush(folder)
         return
     if exchange(aside, path):
-        flush(os.path.dirname(path))
+        flush(folder)
         delete(aside)
         return
-    folder, name = os.path.split(path)
-    old = os.path.join(folder, f".{name}.replaced-{secrets.token_hex(4)}")
+    old = _beside(path, f"replaced-{secrets.token_hex(4)}")
     os.rename(path, old)
     try:
         os.rename(aside, path)

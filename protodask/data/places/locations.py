@@ -64,19 +64,12 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
                 f"The disk was full while {action} {path}.",
                 "Free some space, or choose a place with more, and repeat.",
             ) from error
+        remedy = "Check that the place exists and that you may use it."
         if is_remote(error):
-            raise StorageError(
-                code,
-                f"{action.capitalize()} {path} failed ({said}).",
-                "Check the address, the network, and the credentials in the environment.",
-            ) from error
-        if not isinstance(error, OSError):
+            remedy = "Check the address, the network, and the credentials in the environment."
+        elif not isinstance(error, OSError):
             raise
-        raise StorageError(
-            code,
-            f"{action.capitalize()} {path} failed ({said}).",
-            "Check that the place exists and that you may use it.",
-        ) from error
+        raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
 
 
 def is_remote(error: BaseException) -> bool:
@@ -121,30 +114,21 @@ def write_object(path: str, name: str, content: bytes) -> None:
 def list_names(path: str, prefix: str = "") -> list[str]:
     """Names of what lies directly in a folder or below a URL; none where there is nothing."""
     if is_url(path):
-        from zarr.core.sync import sync
+        from zarr.core.sync import collect_aiterator
 
-        return sync(_list_names(path, prefix))
+        names = collect_aiterator(open_store(path, read_only=True).list_dir(prefix))
+        return [name.rstrip("/").rpartition("/")[2] for name in names if name.strip("/")]
     try:
         return os.listdir(os.path.join(path, *prefix.split("/")))
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-async def _list_names(path: str, prefix: str) -> list[str]:
-    store = open_store(path, read_only=True)
-    names = [name async for name in store.list_dir(prefix)]
-    return [name.rstrip("/").rpartition("/")[2] for name in names if name.strip("/")]
-
-
 def delete_below(path: str, name: str) -> None:
     """Delete an object below a URL, and everything whose key begins with it and a slash."""
     from zarr.core.sync import sync
 
-    sync(_delete_below(path, name))
-
-
-async def _delete_below(path: str, name: str) -> None:
     store = open_store(path)
     if name:
-        await store.delete(name)
-    await store.delete_dir(name)
+        sync(store.delete(name))
+    sync(store.delete_dir(name))

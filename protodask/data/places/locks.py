@@ -41,7 +41,8 @@ def sole_writer(path: str) -> Iterator[bool]:
     place = lock_place(path)
     with storage_errors(path, "locking"):
         try:
-            handle, locked = _take_lock(place, path)
+            while (taken := take_lock(place, path)) is None:
+                pass
         except OSError as error:
             if error.errno not in NOT_WRITABLE:
                 raise
@@ -51,10 +52,13 @@ def sole_writer(path: str) -> Iterator[bool]:
                 f"Make the folder {os.path.dirname(path)} writable: while someone writes to a place, a lock file lies "
                 "beside it.",
             ) from error
+    handle, locked = taken
     try:
         if locked:
             with storage_errors(path, "clearing what was left beside"):
-                _sweep(path)
+                recover(path)
+                for left in leftovers(path):
+                    remove(left)
         yield locked
     finally:
         # Removed while it is still held: who waits at the old file finds it gone, and makes a new one.
@@ -73,25 +77,26 @@ def sweep(path: str) -> None:
             pass
 
 
-def _sweep(path: str) -> None:
-    recover(path)
-    for place in leftovers(path):
-        remove(place)
-
-
-def _take_lock(place: str, path: str) -> tuple[int, bool]:
-    while True:
-        handle = os.open(place, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            locked = lock_handle(handle, path)
-            if os.path.samestat(os.fstat(handle), os.stat(place)):
-                return handle, locked
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(handle)
-            raise
+def take_lock(place: str, path: str, flags: int = 0) -> tuple[int, bool] | None:
+    """Open the lock file at `place` and lock it for whoever writes to `path`; None where it lost its name meanwhile."""
+    handle = os.open(place, os.O_RDWR | os.O_CREAT | flags, 0o666)
+    try:
+        locked = lock_handle(handle, path)
+        if has_name(handle, place):
+            return handle, locked
+    except BaseException:
         os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def has_name(handle: int, place: str) -> bool:
+    """Whether an open file is the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(place))
+    except FileNotFoundError:
+        return False
 
 
 def lock_handle(handle: int, path: str) -> bool:

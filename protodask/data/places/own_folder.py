@@ -14,13 +14,8 @@ from dataclasses import dataclass
 
 from protodask.data.places.local_files import delete, flush, place_aside
 from protodask.data.places.locations import storage_errors
-from protodask.data.places.locks import CAN_LOCK, lock_handle
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there nobody is kept out
-    fcntl = None  # type: ignore[assignment]
-
+from protodask.data.places.locks import CAN_LOCK, has_name, lock_handle, take_lock
+from protodask.errors import StorageError
 
 LOCK = ".lock"
 """Inside the folder, so that nothing beside it needs to be writable; there while someone is at work."""
@@ -58,7 +53,7 @@ def own_folder(path: str, mode: int = 0o777) -> Iterator[OwnFolder]:
     finally:
         aside = None
         try:
-            if _has_lock(handle, place):  # else somebody moved it away by hand
+            if _is_there(handle, place):  # else somebody moved it away by hand
                 with storage_errors(path, "removing"):
                     aside = _end(place, folder.unwanted)
         finally:
@@ -97,15 +92,15 @@ def _remove_dead(above: str) -> None:
         return
     for name in filter(TEMPORARY.fullmatch, os.listdir(above)):
         place = os.path.join(above, name)
-        with suppress(OSError):  # locked by a living process, for one
+        with suppress(OSError, StorageError):  # locked by a living process, for one
             found = os.lstat(place)
             old = time.time() - found.st_mtime > YOUNG_SECONDS
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or not old:
                 continue
             handle = os.open(os.path.join(place, LOCK), os.O_RDWR | os.O_NOFOLLOW)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                delete(place)
+                if lock_handle(handle, place):
+                    delete(place)
             finally:
                 os.close(handle)
 
@@ -132,25 +127,12 @@ def _make_and_lock(folder: str, mode: int) -> tuple[bool, int | None]:
         made = make_folder(folder, mode)
         if not CAN_LOCK:
             return made, None
-        try:
-            handle = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except FileNotFoundError:  # its holder has just removed the folder
-            continue
-        try:
-            lock_handle(handle, folder)
-        except BaseException:
-            os.close(handle)
-            raise
-        if _has_lock(handle, folder):
-            return made, handle
-        os.close(handle)
+        with suppress(FileNotFoundError):  # its holder has just removed the folder
+            taken = take_lock(os.path.join(folder, LOCK), folder, os.O_NOFOLLOW)
+            if taken is not None:
+                return made, taken[0]
 
 
-def _has_lock(handle: int | None, folder: str) -> bool:
-    """Whether the lock in the folder of this name is the one that is held here."""
-    if handle is None:
-        return os.path.isdir(folder)
-    try:
-        return os.path.samestat(os.fstat(handle), os.lstat(os.path.join(folder, LOCK)))
-    except FileNotFoundError:
-        return False
+def _is_there(handle: int | None, folder: str) -> bool:
+    """Whether the lock in the folder of this name is the one that is held here, where there are locks."""
+    return os.path.isdir(folder) if handle is None else has_name(handle, os.path.join(folder, LOCK))

@@ -76,8 +76,8 @@ def resolve(place: str) -> str:
     found = _look_up(place)
     if found is None:
         return place
-    reference, entry = found
-    return place_of(reference.registry, entry, reference.name)
+    reference, state = found
+    return place_of(reference.registry, state.entry(reference.version, reference.registry), reference.name)
 
 
 def has_alias(place: str) -> bool:
@@ -85,21 +85,22 @@ def has_alias(place: str) -> bool:
 
     False also where there is no registry yet.
     """
-    reference = split_reference(place)
-    if reference is None:
-        return True
-    state = read_state(reference.registry)
-    return state is not None and _is_in(state, reference)
+    return not is_reference(place) or reference_fingerprint(place) is not None
 
 
 def reference_fingerprint(place: str) -> str | None:
     """What identifies the content that a reference means now; None if that is not there yet, or is no reference."""
-    reference = split_reference(place)
-    state = None if reference is None else read_state(reference.registry)
-    if reference is None or state is None or not _is_in(state, reference):
+    found = _look_up(place)
+    if found is None:
         return None
-    entry = state.entry(reference.version, reference.registry)
-    return entry.fingerprint if reference.name is None else entry.files[reference.name].digest
+    reference, state = found
+    try:
+        entry = state.entry(reference.version, reference.registry)
+    except InputError:
+        return None
+    if reference.name is None:
+        return entry.fingerprint
+    return entry.files[reference.name].digest if reference.name in entry.files else None
 
 
 def follow(place: str, read: Callable[[str], T]) -> T:
@@ -116,7 +117,11 @@ def follow(place: str, read: Callable[[str], T]) -> T:
             now = resolve(place)
             if now == where:
                 if now == place and (reference := split_reference(place)) is not None:
-                    raise _no_registry(place, reference) from error
+                    raise InputError(
+                        "not-found",
+                        f"There is nothing at {mask(place)}, and no registry at {mask(reference.registry)}.",
+                        "Check the path, or make the registry: `protodask publish` adds a model to it.",
+                    ) from error
                 if now != place and not is_url(now) and not os.path.lexists(now):
                     raise FormatError(
                         "not-found",
@@ -130,8 +135,7 @@ def follow(place: str, read: Callable[[str], T]) -> T:
 
 def check_no_version(place: str) -> None:
     """Refuse to write to what is read as a version of a registry."""
-    reference = split_reference(place)
-    if reference is not None and read_state(reference.registry) is not None:
+    if _look_up(place) is not None:
         raise InputError(
             "not-local",
             f"{mask(place)} means a version in a registry, and versions never change.",
@@ -153,25 +157,8 @@ def place_of(registry: str, entry: Entry, name: str | None = None) -> str:
     return inside(inside(folder, FILES), entry.files[name].file)
 
 
-def _look_up(place: str) -> tuple[Reference, Entry] | None:
+def _look_up(place: str) -> tuple[Reference, RegistryState] | None:
+    """What a place refers to, and the registry as it is; None where it is no reference, or there is no registry."""
     reference = split_reference(place)
     state = None if reference is None else read_state(reference.registry)
-    if reference is None or state is None:
-        return None
-    return reference, state.entry(reference.version, reference.registry)
-
-
-def _is_in(state: RegistryState, reference: Reference) -> bool:
-    try:
-        entry = state.entry(reference.version, reference.registry)
-    except InputError:
-        return False
-    return reference.name is None or reference.name in entry.files
-
-
-def _no_registry(place: str, reference: Reference) -> InputError:
-    return InputError(
-        "not-found",
-        f"There is nothing at {mask(place)}, and no registry at {mask(reference.registry)}.",
-        "Check the path, or make the registry: `protodask publish` adds a model to it.",
-    )
+    return None if reference is None or state is None else (reference, state)

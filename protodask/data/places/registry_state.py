@@ -181,7 +181,17 @@ class RegistryState:
                 "format": RECORD.format,
                 "version": RECORD.version,
                 "last": self.last,
-                "versions": [_describe_entry(entry) for entry in self.entries.values()],
+                "versions": [
+                    {
+                        "number": entry.number,
+                        "folder": entry.folder,
+                        "kind": entry.kind,
+                        "fingerprint": entry.fingerprint,
+                        "published": entry.published,
+                        "files": {name: [of.file, of.size, of.digest] for name, of in entry.files.items()},
+                    }
+                    for entry in self.entries.values()
+                ],
                 "aliases": dict(self.named),
                 "moves": [[move.time, move.alias, move.before, move.after, move.why] for move in self.moves],
             },
@@ -191,17 +201,6 @@ class RegistryState:
 
 def _those(names: Any) -> str:
     return some(list(names)) if names else "none yet"
-
-
-def _describe_entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "number": entry.number,
-        "folder": entry.folder,
-        "kind": entry.kind,
-        "fingerprint": entry.fingerprint,
-        "published": entry.published,
-        "files": {name: [of.file, of.size, of.digest] for name, of in entry.files.items()},
-    }
 
 
 def read_state(place: str) -> RegistryState | None:

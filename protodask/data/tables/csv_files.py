@@ -16,9 +16,9 @@ import numpy as np
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns
 from protodask.data.tables.kept_columns import Kept
-from protodask.data.tables.source_files import table_errors
+from protodask.data.tables.source_files import open_file, table_errors
 from protodask.data.tables.tables import Partitions
-from protodask.data.tables.text_parts import TextParts, open_text, separator_of
+from protodask.data.tables.text_parts import TextParts, separator_of
 from protodask.errors import InputError
 from protodask.places import mask
 
@@ -51,12 +51,11 @@ class CsvColumns:
     def options(self, kept: Kept, as_text: bool = False) -> dict[str, Any]:
         """What pandas is told."""
         types = dict.fromkeys(self.types, "str") if as_text else dict(self.types)
-        return {
-            "sep": self.separator,
-            "usecols": list(self.names),
-            "dtype": types,
-            **_missing_values(self.names, kept),
-        }
+        said: dict[str, Any] = {"sep": self.separator, "usecols": list(self.names), "dtype": types}
+        if kept.alone:  # in a column that is merely handed on, nothing but no text is a missing value
+            missing = {name: [""] if name in kept.alone else MISSING_TEXTS for name in self.names}
+            said |= {"keep_default_na": False, "na_values": missing}
+        return said
 
 
 def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Callable[[], Any]) -> CsvColumns:
@@ -94,7 +93,9 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
 def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> Partitions:
     """The table in files of one header, in their order; the first one tells the types of its columns."""
     first = texts[0]
-    opened = partial(io.BytesIO, first.header + first.read(0)) if first.packed else partial(open_text, first.path)
+    opened = (
+        partial(io.BytesIO, first.header + first.read(0)) if first.packed else partial(open_file, first.path, "infer")
+    )
     columns = csv_columns(first.path, labels, dropped, opened)
     pieces = [(text, part) for text in texts for part in range(text.n_parts)]
     return Partitions(
@@ -125,16 +126,6 @@ def csv_text_table(text: bytes, path: str, columns: CsvColumns, kept: Kept) -> T
     with table_errors(path, "Check that all its lines have the columns of its first."):
         frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept, as_text=True))
         return partition_columns(frame, columns.names, kept, untyped=True, flags=columns.flags)
-
-
-def _missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:
-    """What is a missing value in which column of a CSV file: in one that is merely handed on, nothing but no text."""
-    if not kept.alone:
-        return {}
-    return {
-        "keep_default_na": False,
-        "na_values": {name: [""] if name in kept.alone else MISSING_TEXTS for name in names},
-    }
 
 
 MISSING_TEXTS = (

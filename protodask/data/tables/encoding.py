@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.schema import Column, Label
+from protodask.data.format.schema import Column, Label, LabelKey
 from protodask.data.places.records import LABEL_RANGE
 from protodask.errors import InputError, some
 
@@ -173,10 +173,6 @@ def _is_missing(value: object) -> bool:
     return type(value).__module__.startswith("pandas.") and str(value) in ("<NA>", "NaT")
 
 
-LabelKey = tuple[type, Label]
-"""A label among others, where True is no 1."""
-
-
 def settle_labels(labels: Iterable[LabelKey], untyped: bool) -> tuple[Label, ...]:
     """Distinct labels in their order: all of one type.
 
@@ -260,9 +256,7 @@ def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:
         except TypeError:
             return np.fromiter((code_of(str(item)) for item in items), np.int64, len(items))
     found, inverse = np.unique(values, return_inverse=True)
-    by_value = np.array([code_of(value) for value in found], dtype=np.int64)
-    coded: NDArray[np.int64] = by_value[inverse] if len(found) else np.empty(0, dtype=np.int64)
-    return coded
+    return np.fromiter(map(code_of, found), np.int64, len(found))[inverse]
 
 
 def _code_lookup(labels: Sequence[Label]) -> Callable[[Any], int]:
@@ -319,24 +313,15 @@ def encode_features(
     With `unseen="zero"` a nominal value that is none of the categories has 0 in all of its features. Rows in which a
     value cannot be used are noted in `marks`, if they are given: that is no problem then, and their features are 0.
     """
-    problem = _encode_columns(table, columns, out, unseen, marks)
-    if marks is not None:
-        out[marks] = 0
-    return problem
-
-
-def _encode_columns(
-    table: Table, columns: Sequence[Column], out: NDArray[np.floating], unseen: Unseen, marks: Marks
-) -> Problem | None:
-    names = tuple(column.name for column in columns)
+    problems: list[Problem | None] = []
     if (
         isinstance(table, MatrixTable)
-        and table.names == names
+        and table.names == tuple(column.name for column in columns)
         and table.matrix.dtype.kind in "biuf"
         and all(column.kind == "numeric" for column in columns)
     ):
-        return _encode_matrix(table.matrix, columns, out, marks)
-    problems: list[Problem | None] = []
+        problems.append(_encode_matrix(table.matrix, columns, out, marks))
+        columns = ()
     first = 0
     for column in columns:
         part = out[:, first : first + len(column.feature_names)]
@@ -348,6 +333,8 @@ def _encode_columns(
                 problems.append(_encode_nominal(table[column.name], column, part, unseen, marks))
             case "ordinal":
                 problems.append(_encode_ordinal(table[column.name], column, part, marks))
+    if marks is not None:
+        out[marks] = 0
     return first_problem(problems)
 
 

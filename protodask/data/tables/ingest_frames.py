@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache, partial
 from numbers import Real
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
+from protodask.data.arrays.row_arrays import PARTITION_ROWS, check_beside, even_edges, refuse_futures
 from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, label_of
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
@@ -107,12 +107,7 @@ def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) ->
         beside = values if hasattr(values, "dask") else dask.array.from_array(np.asarray(values), chunks=-1)
         if any(math.isnan(length) for length in beside.shape):
             beside = beside.compute_chunk_sizes()
-        if beside.shape != (sum(lengths),):
-            raise InputError(
-                "wrong-shape",
-                f"The array {name!r} has the shape {beside.shape}, and there are {sum(lengths)} rows of features.",
-                "Give one value for each row.",
-            )
+        check_beside(f"array {name!r}", beside.shape, sum(lengths))
         frame = frame.assign(**{name: beside.rechunk((lengths,))})
     return frame
 
@@ -182,32 +177,25 @@ def _column_values(series: Any) -> Values:
     return found
 
 
-class _Graphs:
-    """The task of each partition of the frames used last, so that a frame is lowered once in a process."""
+@dataclass(frozen=True)
+class _Named:
+    """A frame, told from others by its name."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._lock = threading.Lock()
-        self._graphs: OrderedDict[str, tuple[dict[Any, Any], list[Any]]] = OrderedDict()
-
-    def of(self, frame: Any) -> tuple[dict[Any, Any], list[Any]]:
-        name = str(frame._name)
-        with self._lock:
-            found = self._graphs.get(name)
-            if found is None:
-                lowered = frame.optimize(fuse=True)
-                found = (graph_of(lowered), list(lowered.__dask_keys__()))
-                self._graphs[name] = found
-                while len(self._graphs) > self._kept:
-                    self._graphs.popitem(last=False)
-        return found
+    name: str
+    frame: Any = field(compare=False)
 
 
-@lru_cache(maxsize=1)
-def _graphs() -> _Graphs:
-    return _Graphs(64)
+@lru_cache(maxsize=64)
+def _lowered(named: _Named) -> tuple[dict[Any, Any], list[Any]]:
+    """The graph of a frame, and the keys of its partitions."""
+    lowered = named.frame.optimize(fuse=True)
+    return graph_of(lowered), list(lowered.__dask_keys__())
+
+
+_lowering = threading.Lock()
 
 
 def _compute_partition(frame: Any, partition: int) -> Any:
-    graph, keys = _graphs().of(frame)
+    with _lowering:  # once in a process, however many threads wait for it
+        graph, keys = _lowered(_Named(str(frame._name), frame))
     return compute_key(graph, keys[partition])

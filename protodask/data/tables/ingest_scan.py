@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import BlockNumbers
-from protodask.data.format.schema import FEATURES, MARKED, Column, Label, check_block_rows
+from protodask.data.format.schema import FEATURES, MARKED, Column, Label, LabelKey, check_block_rows
 from protodask.data.tables.encoding import (
     FILL,
     MISSING,
@@ -21,7 +21,6 @@ from protodask.data.tables.encoding import (
     UNSEEN,
     BadRows,
     KeptTable,
-    LabelKey,
     Missing,
     Problem,
     Table,

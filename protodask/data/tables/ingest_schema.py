@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -32,14 +32,9 @@ class Roles:
     group: str | None = None
 
     @property
-    def items(self) -> tuple[tuple[str, str | None], ...]:
-        """Roles and columns."""
-        return ("target", self.target), ("weight", self.weight), ("inclusion", self.inclusion), ("group", self.group)
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The columns there are."""
-        return tuple(name for _, name in self.items if name is not None)
+        return tuple(name for name in asdict(self).values() if name is not None)
 
 
 @dataclass(frozen=True)
@@ -81,13 +76,20 @@ def check_wanted(wanted: Wanted) -> None:
         raise InputError(
             "settings-conflict", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one."
         )
-    _check_orders(wanted.orders)
+    for name, order in wanted.orders.items():
+        if len(order) < 2 or len(set(map(str, order))) != len(order):
+            raise InputError(
+                "bad-setting",
+                f"The order of {name!r} has too few or repeated categories.",
+                "Give each category once, lowest first.",
+            )
 
 
 def check_roles(given: Roles, known: Metadata) -> None:
     """Refuse roles that are not those of a dataset that is added to."""
     before = Roles(known.target_name, known.weight_name, known.inclusion_name, known.group_name)
-    for (what, name), (_, kept) in zip(given.items, before.items, strict=True):
+    for what, kept in asdict(before).items():
+        name = getattr(given, what)
         if name is not None and name != kept:
             raise InputError(
                 "columns-differ",
@@ -142,8 +144,13 @@ def encode_anew(
     text = [name for name in table.names if name in table.text and name not in said]
     if wanted.text_is_categorical:
         wanted = replace(wanted, categorical=(*wanted.categorical, *text))
-    features = _feature_columns(table, dict(roles.items), (*wanted.categorical, *wanted.orders))
-    columns = tuple(_column(name, wanted.categorical, wanted.orders) for name in features)
+    features = _feature_columns(table, asdict(roles), (*wanted.categorical, *wanted.orders))
+    columns = tuple(
+        Column(name, "ordinal", wanted.orders[name])
+        if name in wanted.orders
+        else Column(name, "nominal" if name in wanted.categorical else "numeric")
+        for name in features
+    )
     _require_storable(columns, target, wanted.drop)
     stays = math.nan if wanted.missing == "fill" else None
     closed = tuple(replace(column, filled=stays) for column in columns if column.kind != "nominal")
@@ -275,19 +282,3 @@ def _number(label: Label) -> float | None:
         return float(label)
     except ValueError:
         return None
-
-
-def _column(name: str, categorical: Sequence[str], orders: Mapping[str, tuple[Label, ...]]) -> Column:
-    if name in orders:
-        return Column(name, "ordinal", orders[name])
-    return Column(name, "nominal" if name in categorical else "numeric")
-
-
-def _check_orders(orders: Mapping[str, tuple[Label, ...]]) -> None:
-    for name, order in orders.items():
-        if len(order) < 2 or len(set(map(str, order))) != len(order):
-            raise InputError(
-                "bad-setting",
-                f"The order of {name!r} has too few or repeated categories.",
-                "Give each category once, lowest first.",
-            )

@@ -1,4 +1,4 @@
-"""From what a user hands in to a table in partitions."""
+"""From what a user hands in to a table in partitions; files in their order, by the names of their columns."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
 from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.places.locations import locate
+from protodask.data.tables.csv_files import csv_table
+from protodask.data.tables.encoding import columns_besides
 from protodask.data.tables.frames import column_labels, column_values, in_frame, in_pandas, out_of_xarray
 from protodask.data.tables.ingest_frames import dask_table, frame_beside, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
-from protodask.data.tables.source_files import find_files, is_table_path
-from protodask.data.tables.source_tables import file_tables
-from protodask.data.tables.tables import Partitions, arrays_table, join_tables
-from protodask.errors import InputError, StorageError
+from protodask.data.tables.parquet_files import ParquetParts, parquet_parts, parquet_table
+from protodask.data.tables.source_files import find_files, is_parquet_path, is_table_path
+from protodask.data.tables.tables import Partitions, arrays_table, check_same_columns, join_tables, names_by_table
+from protodask.data.tables.text_parts import TextParts, text_parts
+from protodask.errors import InputError, StorageError, needed
 
 FEATURE_NAMES = ("features", "X", "x", "data")
 TARGET_NAMES = ("target", "y", "Y", "labels")
+
+CSV_PARTITION_BYTES = 8 * 2**20
+"""Text of a partition: small beside a block, because a block parses every partition it touches."""
+
+PARQUET_PARTITION_BYTES = 32 * 2**20
+"""Row groups are joined up to this size, not compressed; a larger row group is a partition of its own."""
 
 
 def open_table(
@@ -61,13 +69,13 @@ def open_table(
 
 
 def _is_file_path(source: Any) -> bool:
-    return isinstance(source, (str, os.PathLike)) and not _is_array_path(os.fspath(source))
-
-
-def _is_array_path(path: str) -> bool:
+    """Whether it is the path of tables, and neither of arrays nor something in memory."""
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    path = os.fspath(source)
     if path.endswith((".npy", ".npz")) or path.rstrip("/").endswith(".zarr"):
-        return True
-    return not is_table_path(path) and os.path.exists(os.path.join(path, "zarr.json"))
+        return False
+    return is_table_path(path) or not os.path.exists(os.path.join(path, "zarr.json"))
 
 
 @dataclass(frozen=True)
@@ -149,7 +157,9 @@ def _stored_arrays(path: str, names: _Names) -> Partitions:
     if path.endswith(".npy"):
         return _arrays({FEATURES.name: path}, names)
     if path.endswith(".npz"):
-        return _arrays(_load_npz(path), names)
+        with numpy_errors(path, ".npz", "numpy.savez"), np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+        return _arrays(found, names)
     where = locate(path)
     check_group_files(where)
     try:
@@ -161,11 +171,6 @@ def _stored_arrays(path: str, names: _Names) -> Partitions:
     if isinstance(node, zarr.Array):
         return _arrays({FEATURES.name: node}, names)
     return _arrays(dict(node.arrays()), names)
-
-
-def _load_npz(path: str) -> dict[str, NDArray[Any]]:
-    with numpy_errors(path, ".npz", "numpy.savez"), np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
@@ -203,3 +208,44 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
 
 def _rows(array: Any) -> RowArray:
     return row_array(out_of_xarray(array))
+
+
+def file_tables(
+    paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], kept: Kept = NOTHING_KEPT
+) -> list[Partitions]:
+    """The tables in some files, in their order. `labels` are columns to read as labels rather than numbers.
+
+    Files that follow each other are one table where they are of one form: a table for each of thousands would be slow.
+    """
+    with needed("Reading tables needs pandas and pyarrow.", "Install them with `pip install 'protodask[tabular]'`."):
+        import pandas  # noqa: F401 - asked for before any work is done
+        import pyarrow  # noqa: F401
+    known, left_out = frozenset((*labels, *kept.texts)), frozenset(dropped)
+    opened: list[TextParts | ParquetParts] = [
+        parquet_parts(path, PARQUET_PARTITION_BYTES) if is_parquet_path(path) else text_parts(path, CSV_PARTITION_BYTES)
+        for path in paths
+    ]
+    tables: list[Partitions] = []
+    for _, together in itertools.groupby(enumerate(opened), lambda pair: pair[1].form or pair[0]):
+        alike = [file for _, file in together]
+        texts = [file for file in alike if isinstance(file, TextParts)]
+        stored = [file for file in alike if isinstance(file, ParquetParts)]
+        tables.append(csv_table(texts, known, left_out, kept) if texts else parquet_table(stored, left_out, kept))
+    return tables
+
+
+def tables_by_file(
+    paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], expected: Sequence[str] = ()
+) -> Partitions:
+    """The table in some files, one after the other.
+
+    Where it is known which columns are `expected`, others are left out with a warning, whichever files they are in;
+    else all files must have the same ones.
+    """
+    known, left_out = frozenset(labels), frozenset(dropped)
+    joined = join_tables(file_tables(paths, known, left_out))
+    if not expected:
+        check_same_columns(joined)
+    elif besides := columns_besides(names_by_table(joined), expected, ()):
+        return tables_by_file(paths, known, left_out.union(besides), expected)
+    return joined

@@ -61,7 +61,7 @@ def kept_of_frame(frame: Any, kept: Kept, untyped: bool) -> Any:
         if untyped:
             wanted = pyarrow.float64() if name in kept.numbers else pyarrow.string()
             values = values.astype("float64") if name in kept.numbers else values
-        columns[name] = _plain(_column(values, name, wanted))  # text of pandas' own type stays large where it was
+        columns[name] = _column(values, name, wanted)  # text of pandas' own type stays large where it was
     return pyarrow.table(columns)
 
 
@@ -69,10 +69,14 @@ def kept_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Arrays (n,) as an Arrow table."""
     import pyarrow
 
-    return pyarrow.table({name: _plain(_column(values, name, None)) for name, values in arrays.items()})
+    return pyarrow.table({name: _column(values, name, None) for name, values in arrays.items()})
 
 
 def _column(values: Any, name: str, wanted: Any) -> Any:
+    """Categories as their values, all text and what is nothing but missing as one type of text.
+
+    Parts of a table are to be of one type, however they were read.
+    """
     import pyarrow
 
     try:
@@ -83,27 +87,22 @@ def _column(values: Any, name: str, wanted: Any) -> Any:
             f"Column {name!r} cannot be kept: its values are of no one type ({str(error).splitlines()[0]}).",
             "Give it values of one type, or keep another column.",
         ) from error
-    return pyarrow.chunked_array([found]) if isinstance(found, pyarrow.Array) else found
-
-
-def _plain(values: Any) -> Any:
-    """Categories as their values, all text and what is nothing but missing as one type of text.
-
-    Parts of a table are to be of one type, however they were read.
-    """
-    import pyarrow
-
-    if pyarrow.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    as_text = pyarrow.types.is_null(values.type) or pyarrow.types.is_large_string(values.type)
-    return values.cast(pyarrow.string()) if as_text else values
+    plain = pyarrow.chunked_array([found]) if isinstance(found, pyarrow.Array) else found
+    if pyarrow.types.is_dictionary(plain.type):
+        plain = plain.cast(plain.type.value_type)
+    as_text = pyarrow.types.is_null(plain.type) or pyarrow.types.is_large_string(plain.type)
+    return plain.cast(pyarrow.string()) if as_text else plain
 
 
 def pack(tables: Sequence[Any]) -> NDArray[np.uint8]:
     """Arrow tables, one after the other, as bytes (n,)."""
     import pyarrow
 
-    joined = _joined(tables)
+    for table in tables[1:]:
+        for ours, theirs in zip(tables[0].schema, table.schema, strict=True):
+            if ours.type != theirs.type:
+                raise different_types(ours.name, ours.type, theirs.type)
+    joined = pyarrow.concat_tables(tables)
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, joined.schema) as stream:
         stream.write_table(joined)
@@ -115,16 +114,6 @@ def unpack(packed: NDArray[np.uint8]) -> Any:
     import pyarrow
 
     return pyarrow.ipc.open_stream(pyarrow.py_buffer(packed)).read_all()
-
-
-def _joined(tables: Sequence[Any]) -> Any:
-    import pyarrow
-
-    for table in tables[1:]:
-        for ours, theirs in zip(tables[0].schema, table.schema, strict=True):
-            if ours.type != theirs.type:
-                raise different_types(ours.name, ours.type, theirs.type)
-    return pyarrow.concat_tables(tables)
 
 
 def different_types(name: str, one: object, other: object) -> InputError:

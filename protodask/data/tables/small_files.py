@@ -5,17 +5,15 @@ What comes of the values is the same as of larger ones, which are read in parts.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from protodask.data.format.schema import Column
 from protodask.data.tables.csv_files import csv_columns, csv_text_table
 from protodask.data.tables.encoding import BadRows, KeptTable, Table, columns_besides, table_rows
 from protodask.data.tables.ingest_scan import kept_columns
+from protodask.data.tables.ingest_sources import CSV_PARTITION_BYTES
 from protodask.data.tables.kept_columns import KEPT, Kept, pack
 from protodask.data.tables.parquet_files import (
     folder_columns,
@@ -24,7 +22,6 @@ from protodask.data.tables.parquet_files import (
     stored_columns,
 )
 from protodask.data.tables.source_files import is_packed, is_parquet_path, table_errors
-from protodask.data.tables.source_tables import CSV_PARTITION_BYTES
 from protodask.data.tables.tables import Encoder
 from protodask.data.tables.text_parts import check_header, header_of
 from protodask.engine import Arrays
@@ -86,39 +83,11 @@ def encode_file(
 def _table(
     content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], Table]:
-    if is_parquet_path(path):
-        return _parquet(content, path, dropped, kept)
-    return _csv(content, path, labels, dropped, kept)
-
-
-def _csv(
-    content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
-) -> tuple[tuple[str, ...], Table]:
-    text = _decompressed(content, path)
-    check_header(header_of(io.BytesIO(text), path) or text, path)
-    columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
-    return columns.names, csv_text_table(text, path, columns, kept)
-
-
-UNPACKED: Mapping[str, Callable[[Any], Any]] = {
-    "gz": lambda file: gzip.GzipFile(fileobj=file),
-    "bz2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
-}
-
-
-def _decompressed(content: bytes, path: str) -> bytes:
-    unpacked = UNPACKED.get(path.lower().rpartition(".")[2])
-    if unpacked is None:
-        return content
-    with table_errors(path), unpacked(io.BytesIO(content)) as file:
-        text: bytes = file.read(SMALL_BYTES + 1)
-    if len(text) > SMALL_BYTES:
-        raise NotSmallError(path)
-    return text
-
-
-def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
+    if not is_parquet_path(path):
+        text = _decompressed(content, path)
+        check_header(header_of(io.BytesIO(text), path) or text, path)
+        columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
+        return columns.names, csv_text_table(text, path, columns, kept)
     from pyarrow.parquet import ParquetFile
 
     with table_errors(path), ParquetFile(io.BytesIO(content)) as stored:
@@ -126,3 +95,16 @@ def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> 
             raise NotSmallError(path)
         names, _ = parquet_names(stored_columns(stored.schema_arrow, path), path, dropped, kept)
         return names, parquet_columns(stored, path, range(stored.num_row_groups), names, kept)
+
+
+def _decompressed(content: bytes, path: str) -> bytes:
+    if not is_packed(path):
+        return content
+    import fsspec
+
+    unpacked = fsspec.compression.compr[fsspec.utils.infer_compression(path)]
+    with table_errors(path), unpacked(io.BytesIO(content)) as file:
+        text: bytes = file.read(SMALL_BYTES + 1)
+    if len(text) > SMALL_BYTES:
+        raise NotSmallError(path)
+    return text

@@ -21,8 +21,10 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 
@@ -31,7 +33,6 @@ PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 PACKED = (".gz", ".bz2", ".xz")
 
 DIGEST_BYTES = 16
-PIECE_BYTES = 2**20
 
 COARSE_NS = 2 * 10**9
 """The coarsest clock of a file system, FAT's: a file that changed later than this before it was read may change once
@@ -118,13 +119,9 @@ def changed_meanwhile(path: str) -> StorageError:
     )
 
 
-def _natural_order(path: str) -> list[str | int]:
-    """Sorts paths by their letters, and by the numbers among these: 2 is before 10."""
-    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", path))]
-
-
 def _in_order(path: str) -> tuple[list[str | int], str]:
-    return _natural_order(path), path
+    """Sorts paths by their letters, and by the numbers among these: 2 is before 10."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", path))], path
 
 
 def find_files(source: str) -> list[str]:
@@ -149,7 +146,7 @@ def source_files(source: str, settle: float = 0.0, unusable: list[Unusable] | No
     A folder or a glob may have none. One that cannot be used is an error, or is added to `unusable`.
     """
     check_settle(settle)
-    if "://" in source:
+    if is_url(source):
         return tuple(_objects(source, settle))
     if not os.path.exists(source) and not glob.has_magic(source):
         raise StorageError("not-found", f"There is nothing at {source}.", "Check the path.")
@@ -201,10 +198,8 @@ def _status(path: str) -> os.stat_result:
 
 def _listed(source: str) -> list[tuple[str, str]]:
     """Paths and names, in the natural order of the paths."""
-    if "://" in source:
+    if is_url(source):
         return [(path, _name_below(source, path)) for path, _ in _remote(source, detailed=False)]
-    if os.path.isfile(source):
-        return [(os.path.abspath(source), os.path.basename(source))]
     if os.path.isdir(source):
         base, found = source, list(_below(source))
     elif os.path.exists(source):
@@ -244,8 +239,6 @@ def globbed(pattern: str) -> list[str]:
 
 def check_present(path: str) -> None:
     """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
-    from protodask.data.places.locations import is_url, locate
-
     where = locate(path)
     if not is_url(where) and not os.path.exists(where) and not globbed(where):
         raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
@@ -265,7 +258,7 @@ def _version(status: os.stat_result) -> str:
 
 def is_unchanged(file: SourceFile) -> bool:
     """Whether a file is still the one that was listed."""
-    if "://" in file.path:
+    if is_url(file.path):
         return any(found.version == file.version for found in _objects(file.path, 0.0))
     try:
         return _version(os.stat(file.path)) == file.version
@@ -273,34 +266,25 @@ def is_unchanged(file: SourceFile) -> bool:
         return False
 
 
-def open_file(path: str) -> Any:
-    """A file or an object for reading its bytes."""
-    if "://" not in path:
+def open_file(path: str, compression: str | None = None) -> Any:
+    """A file or an object for reading its bytes; with "infer", decompressed as its ending says."""
+    if not is_url(path) and compression is None:
         return open(path, "rb")
     import fsspec
 
-    files, name = fsspec.core.url_to_fs(path)
-    return files.open(name, "rb")
+    files, name = fsspec.core.url_to_fs(path) if is_url(path) else (fsspec.filesystem("file"), path)
+    return files.open(name, "rb", compression=compression)
 
 
 def content_digest(path: str) -> str:
     """BLAKE2b of the bytes of a file or object, 32 hexadecimal digits."""
-    from protodask.data.places.locations import storage_errors
-
     with storage_errors(path, "reading"), open_file(path) as file:
-        return _digest_open(file)
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=DIGEST_BYTES)).hexdigest()
 
 
 def bytes_digest(content: bytes) -> str:
     """The digest of a file with this content."""
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def _digest_open(file: Any) -> str:
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    while piece := file.read(PIECE_BYTES):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def digest_of(file: SourceFile) -> str | None:
@@ -340,7 +324,7 @@ class DigestCache:
 
         Of an object that is `known` by the digest that it had in earlier versions, that one.
         """
-        if "://" in file.path and (earlier := _digest_of_version(file)) in known:
+        if is_url(file.path) and (earlier := _digest_of_version(file)) in known:
             return earlier
         remembered = self._known.get(file.path)
         if remembered is not None and remembered[0] == file.version:
@@ -389,11 +373,8 @@ def _read_cache(path: str) -> dict[str, list[str]]:
     except (OSError, ValueError, RecursionError):
         return {}
     files = record.get("files") if isinstance(record, dict) and record.get("format") == CACHE_FORMAT else None
-    return {name: entry for name, entry in files.items() if _is_entry(entry)} if isinstance(files, dict) else {}
-
-
-def _is_entry(entry: object) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
+    entries = files.items() if isinstance(files, dict) else ()
+    return {name: entry for name, entry in entries if isinstance(entry, list) and list(map(type, entry)) == [str, str]}
 
 
 def cache_beside(out: str) -> str | None:
@@ -401,11 +382,11 @@ def cache_beside(out: str) -> str | None:
 
     None where there is no such folder.
     """
-    if "://" not in out:
+    if not is_url(out):
         folder, name = os.path.split(os.path.abspath(out))
         return os.path.join(folder, f".{name}.digests")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    name = hashlib.blake2b(out.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
+    name = bytes_digest(out.encode("utf-8", "surrogatepass"))
     folder = os.path.join(home, "protodask")
     try:
         os.makedirs(folder, exist_ok=True)
@@ -417,8 +398,6 @@ def cache_beside(out: str) -> str | None:
 def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
     """URLs of the objects at a URL, in their order, and, `detailed`, what the store says of each."""
     import fsspec
-
-    from protodask.data.places.locations import storage_errors
 
     protocol = source.split("://", 1)[0]
     with storage_errors(source, "reading"):
@@ -441,7 +420,7 @@ def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
             if detailed:
                 with suppress(FileNotFoundError):  # taken away since it was listed
                     found[path] = files.info(path)
-    urls = ((name if "://" in name else f"{protocol}://{name}", details) for name, details in found.items())
+    urls = ((name if is_url(name) else f"{protocol}://{name}", details) for name, details in found.items())
     return sorted((item for item in urls if _is_wanted(item[0])), key=lambda item: _in_order(item[0]))
 
 
@@ -485,4 +464,4 @@ def _digest_of_version(file: SourceFile) -> str:
 
 def is_out_of_reach(file: SourceFile, error: ProtodaskError) -> bool:
     """Whether an error in reading an object says that its store cannot be reached, and not only this one."""
-    return "://" in file.path and not isinstance(error.__cause__, (PermissionError, FileNotFoundError))
+    return is_url(file.path) and not isinstance(error.__cause__, (PermissionError, FileNotFoundError))

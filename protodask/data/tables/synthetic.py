@@ -9,15 +9,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, cast, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.arrays.rows import ReadByRanges
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column, check_block_rows, check_dtype
 from protodask.data.format.writer import write_dataset
-from protodask.engine import Arrays, Block, EngineLike, Layout, choose_block_rows
+from protodask.engine import Arrays, EngineLike, Layout, choose_block_rows
 from protodask.errors import InputError
 
 SyntheticName = Literal["checker", "xor", "digits", "blobs"]
@@ -30,7 +31,7 @@ Drawn = tuple[NDArray[np.floating], NDArray[np.int32]]
 
 
 @dataclass(frozen=True)
-class SyntheticSource:
+class SyntheticSource(ReadByRanges):
     """Rows made when they are read; small to pickle.
 
     `checker`: uniform on the unit square, the class that of a chess board of 8 x 8 fields. `xor`: uniform(-1, 1), the
@@ -39,6 +40,7 @@ class SyntheticSource:
     class.
     """
 
+    resident: ClassVar = False
     name: SyntheticName
     layout: Layout
     n_features: int
@@ -51,10 +53,6 @@ class SyntheticSource:
         return "/".join(map(str, (self.name, self.layout, self.n_features, self.n_classes, self.seed, self.dtype)))
 
     @property
-    def resident(self) -> bool:
-        return False
-
-    @property
     def classes(self) -> tuple[int, ...]:
         return tuple(range(self.n_classes))
 
@@ -64,17 +62,13 @@ class SyntheticSource:
             return tuple(Column(f"pixel_{row}_{column}") for row in range(SIDE) for column in range(SIDE))
         return tuple(Column(f"x{number}") for number in range(self.n_features))
 
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
-
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""
         features = np.empty((stop - start, self.n_features), dtype=self.dtype)
         target = np.empty(stop - start, dtype=np.int32)
         for granule in range(start // GRANULE_ROWS, -(-stop // GRANULE_ROWS)):
             first = granule * GRANULE_ROWS
-            drawn, labels = DRAW[self.name](self, _generator(self.seed, granule))
+            drawn, labels = KINDS[self.name].draw(self, _generator(self.seed, granule))
             low, high = max(first, start), min(first + GRANULE_ROWS, stop)
             features[low - start : high - start] = drawn[low - first : high - first]
             target[low - start : high - start] = labels[low - first : high - first]
@@ -176,16 +170,9 @@ def _digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     return images, found.target.astype(np.int32)
 
 
-DRAW: dict[str, Callable[[SyntheticSource, np.random.Generator], Drawn]] = {
-    "checker": _draw_checker,
-    "xor": _draw_xor,
-    "digits": _draw_digits,
-    "blobs": _draw_blobs,
-}
-
-
 @dataclass(frozen=True)
 class _Kind:
+    draw: Callable[[SyntheticSource, np.random.Generator], Drawn]
     n_features: int
     n_classes: int
     any_features: bool
@@ -193,10 +180,10 @@ class _Kind:
 
 
 KINDS = {
-    "checker": _Kind(2, 2, False, False),
-    "xor": _Kind(6, 2, True, False),
-    "digits": _Kind(SIDE * SIDE, 10, False, False),
-    "blobs": _Kind(2, 3, True, True),
+    "checker": _Kind(_draw_checker, 2, 2, False, False),
+    "xor": _Kind(_draw_xor, 6, 2, True, False),
+    "digits": _Kind(_draw_digits, SIDE * SIDE, 10, False, False),
+    "blobs": _Kind(_draw_blobs, 2, 3, True, True),
 }
 
 

@@ -1,4 +1,6 @@
-"""Tables of what was found of rows, written block by block: a folder of Parquet files, or one CSV file."""
+"""Tables of what was found of rows, written block by block: a folder of Parquet files, with a record beside them, or
+one CSV file.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.format.schema import Label
 from protodask.data.places.local_files import place_aside, remove
-from protodask.data.places.locations import locate, storage_errors
+from protodask.data.places.locations import gone, is_url, locate, storage_errors
 from protodask.data.places.locks import sole_writer
-from protodask.data.places.storage import Kind, published
+from protodask.data.places.storage import Kind, published, read_marker, write_marker
 from protodask.data.places.whole_files import check_file_free, write_whole
-from protodask.data.tables.parquet_folder import check_parquet, create_folder, is_parquet, require_arrow, write_part
 from protodask.engine import Arrays, Layout, Sink
-from protodask.errors import InputError
+from protodask.errors import InputError, needed
 
 PIECE = 2**20
 """Bytes that are copied at a time."""
@@ -40,6 +45,11 @@ class TableSink:
         self.parts.write(number, self.columns(start, arrays))
 
 
+def is_parquet(place: str) -> bool:
+    """Whether what is written there becomes such a folder."""
+    return place.endswith(".parquet")
+
+
 def is_csv(place: str) -> bool:
     """Whether what is written there becomes one CSV file."""
     return place.endswith(".csv")
@@ -48,6 +58,26 @@ def is_csv(place: str) -> bool:
 def is_table(place: str) -> bool:
     """Whether what is written there has columns of any type: Parquet or CSV."""
     return is_parquet(place) or is_csv(place)
+
+
+def check_parquet(where: str, what: str) -> None:
+    """Refuse to write `what` there as Parquet where that cannot work, before any work is done."""
+    if is_url(where):
+        raise InputError(
+            "not-local",
+            f"{what} as Parquet are written to local folders only.",
+            "Write a Zarr store there, or use a local path.",
+        )
+    require_arrow("Parquet")
+
+
+def require_arrow(form: str) -> None:
+    """Refuse to write such tables without what writes them, before any work is done."""
+    with needed(
+        f"Writing {form} needs pyarrow, which is not installed.",
+        "Install protodask[tabular], or write a Zarr store by another suffix.",
+    ):
+        import pyarrow.parquet  # noqa: F401
 
 
 def published_table(
@@ -103,6 +133,43 @@ def _parquet_folder(where: str, overwrite: bool, kind: Kind, record: Mapping[str
     with published(where, overwrite, kind) as place:
         create_folder(place, record)
         yield FolderParts(place, record["identity"])
+
+
+def create_folder(place: str, record: Mapping[str, Any]) -> None:
+    """Make the folder, with its record."""
+    with storage_errors(place, "writing"):
+        os.makedirs(place)
+        write_marker(place, record)
+
+
+def write_part(folder: str, number: int, identity: str, columns: Mapping[str, Any]) -> None:
+    """Write the file of a block.
+
+    The identity is part of its name: who lists the folder of one writing finds none of the files of another.
+    """
+    with storage_errors(folder, "writing"):
+        if read_marker(folder) is None:
+            raise gone(folder)
+    write_table(os.path.join(folder, f"part-{number:06d}-{identity}.parquet"), columns)
+
+
+def write_table(path: str, columns: Mapping[str, Any]) -> None:
+    """Write one file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    with storage_errors(path, "writing"):
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path, write_page_checksum=True)
+
+
+def label_column(labels: Sequence[Label], codes: NDArray[np.integer]) -> Any:
+    """A column of the labels that codes stand for: of one type, text as soon as the labels are mixed; null for -1."""
+    import pyarrow
+
+    kinds = {type(label) for label in labels}
+    known = list(labels) if len(kinds) == 1 else [str(label) for label in labels]
+    none = codes < 0
+    return pyarrow.array(known).take(pyarrow.array(codes, mask=none if none.any() else None))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.row_arrays import RowArray
+from protodask.data.arrays.row_arrays import RowArray, check_beside
+from protodask.data.arrays.rows import ReadByRanges
 from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, MARKED, TARGET, WEIGHT, Column, Label
 from protodask.data.tables.encoding import (
     BadRows,
@@ -37,7 +38,7 @@ from protodask.data.tables.encoding import (
     table_rows,
 )
 from protodask.data.tables.kept_columns import KEPT, NOTHING_KEPT, Kept, kept_of_arrays, pack
-from protodask.engine import Arrays, Block, Layout
+from protodask.engine import Arrays, Layout
 from protodask.errors import InputError, StorageError
 
 RECENT_BYTES = 96 * 2**20
@@ -160,7 +161,7 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class TableSource:
+class TableSource(ReadByRanges):
     """Encoded blocks of a table: a block reads the partitions its rows lie in, and nothing else."""
 
     table: Partitions
@@ -182,10 +183,6 @@ class TableSource:
     @property
     def classes(self) -> tuple[Label, ...]:
         return self.encoder.classes
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""
@@ -270,12 +267,7 @@ def arrays_table(
     if len(shape) != 2:
         raise InputError("wrong-shape", f"The features have the shape {shape}.", "Give a matrix: rows by features.")
     for name, array in others.items():
-        if array.shape != shape[:1]:
-            raise InputError(
-                "wrong-shape",
-                f"The array {name!r} has the shape {array.shape}, and there are {shape[0]} rows of features.",
-                "Give one value for each row.",
-            )
+        check_beside(f"array {name!r}", array.shape, shape[0])
     text = [name for name, array in others.items() if array.dtype.kind not in "biuf"]
     return Partitions(
         (*names, *others),

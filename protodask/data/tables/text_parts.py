@@ -37,14 +37,6 @@ OPEN_STREAMS = 16
 """Streams a process keeps open where it stopped reading, since the next part begins there or soon after."""
 
 
-def open_text(path: str) -> Any:
-    """The bytes of a file or object, decompressed."""
-    import fsspec
-
-    files, name = fsspec.core.url_to_fs(path) if "://" in path else (fsspec.filesystem("file"), path)
-    return files.open(name, "rb", compression="infer")
-
-
 def separator_of(path: str) -> str:
     """What stands between the fields of a file, by its ending."""
     return "\t" if path.lower().endswith(".tsv") else ","
@@ -92,7 +84,7 @@ class TextParts:
         """The text from its beginning, of a compressed file that is as it was."""
         with open_file(self.path) as file:
             self._check(file)
-        return open_text(self.path)
+        return open_file(self.path, "infer")
 
     def _check(self, file: Any) -> None:
         if file.seek(0, os.SEEK_END) != self.size:
@@ -104,12 +96,12 @@ def text_parts(path: str, part_bytes: int) -> TextParts:
     with table_errors(path):
         with open_file(path) as file:
             size = file.seek(0, os.SEEK_END)
-        with open_text(path) as file:
+        with open_file(path, "infer") as file:
             header = header_of(file, path)
         if not is_packed(path) and size <= len(header) + part_bytes:
             cuts: tuple[int, ...] = (len(header), size)
         else:
-            with open_text(path) as file:
+            with open_file(path, "infer") as file:
                 _read(file, len(header))
                 cuts = _cut(file, path, part_bytes, len(header))
         found = TextParts(path, header, cuts, size)
@@ -267,18 +259,15 @@ class _Streams:
         except BaseException:
             file.close()
             raise
-        self._put_back(_Stream(text.key, stop, file), at_end=stop == text.cuts[-1])
-        return content
-
-    def _put_back(self, stream: _Stream, at_end: bool) -> None:
+        if stop == text.cuts[-1]:
+            file.close()
+            return content
         with self._lock:
-            if at_end:
-                closed = [stream]
-            else:
-                self._idle.append(stream)
-                closed, self._idle = self._idle[: -self._kept], self._idle[-self._kept :]
-        for one in closed:
-            one.file.close()
+            self._idle.append(_Stream(text.key, stop, file))
+            closed, self._idle = self._idle[: -self._kept], self._idle[-self._kept :]
+        for stream in closed:
+            stream.file.close()
+        return content
 
 
 @lru_cache(maxsize=1)

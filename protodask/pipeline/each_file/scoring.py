@@ -19,9 +19,9 @@ from protodask.data.places.locations import locate, storage_errors
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.storage import check_outside, read_marker, write_marker
-from protodask.data.tables.parquet_folder import check_parquet, is_parquet
 from protodask.data.tables.small_files import is_small
 from protodask.data.tables.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
+from protodask.data.tables.table_files import check_parquet, is_parquet
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
 from protodask.pipeline.each_file.ledger import (

@@ -39,7 +39,7 @@ def write(root: str, rows: int, step: int) -> list[PlainArray]:
         shape, chunks = ((rows,), (step,)) if width is None else ((rows, width), (step, width))
         array = PlainArray(root, f"a{number}", dtype, shape, chunks, -1)
         values = np.random.default_rng(number).integers(0, 100, shape).astype(dtype)
-        make_array(group, array.name, shape, chunks, dtype, -1, config={"write_empty_chunks": True})[...] = values
+        make_array(group, array, config={"write_empty_chunks": True})[...] = values
         arrays.append(array)
     return arrays
 

@@ -23,6 +23,7 @@ from support.datasets import Make, Write
 from support.errors import refused
 
 from protodask.data import Column, Dataset, DatasetSink, write_dataset
+from protodask.data.arrays import array_store as array_store_module
 from protodask.data.format import metadata as metadata_module
 from protodask.data.format import writer as writer_module
 from protodask.data.format.metadata import Metadata, require_storable, to_attributes
@@ -131,14 +132,14 @@ def test_write__leaves_nothing_when_the_source_fails(
 def test_write__says_that_the_disk_is_full(
     make_arrays: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = writer_module._open_writable
+    opened = array_store_module._open_writable
 
     class Full:
         def __setitem__(self, rows: slice, values: object) -> None:
             if rows.start >= 16:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(writer_module, "_open_writable", lambda *args: {**opened(*args), "features": Full()})
+    monkeypatch.setattr(array_store_module, "_open_writable", lambda *args: {**opened(*args), "features": Full()})
     with refused("disk-full", tmp_path, kind=StorageError):
         write(make_arrays(64), tmp_path / "d.zarr", block_rows=8)
     assert os.listdir(tmp_path) == []

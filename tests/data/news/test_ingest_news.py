@@ -23,7 +23,7 @@ from protodask.data.format.segments import Segment, read_segments, stored_segmen
 from protodask.data.news import ingest_news
 from protodask.data.news.new_sources import news_for
 from protodask.data.places import bounded as bounded_module
-from protodask.data.tables import source_tables
+from protodask.data.tables import ingest_sources
 from protodask.data.tables.ingest import ingest
 from protodask.data.tables.source_files import content_digest
 from protodask.engine import Engine, array_source
@@ -169,7 +169,7 @@ def test_ingest__has_the_fingerprint_of_a_plain_one(inbox: Path, tmp_path: Path,
 def test_ingest__takes_parquet_and_packed_and_large_files(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_tables, "CSV_PARTITION_BYTES", 300)
+    monkeypatch.setattr(ingest_sources, "CSV_PARTITION_BYTES", 300)
     inbox = tmp_path / "inbox"
     put(inbox / "a.csv", range(12))
     put(inbox / "b.csv", range(12, 20))
@@ -352,7 +352,7 @@ def test_ingest__of_datasets_encoded_otherwise(inbox: Path, tmp_path: Path, engi
 def test_ingest__leaves_a_file_that_changes_while_it_is_read(
     inbox: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, tables = tmp_path / "data.zarr", source_tables.tables_by_file
+    out, tables = tmp_path / "data.zarr", ingest_sources.tables_by_file
     changed: list[str] = []
 
     def changing(*arguments: Any) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.errors import refused
 
+from protodask.data.places import locks as locks_module
 from protodask.data.places import own_folder as own_folder_module
 from protodask.data.places.locks import lock_handle
 from protodask.data.places.own_folder import LOCK, make_folder, own_folder, temporary_folder
@@ -71,7 +72,7 @@ def test_own_folder__removed_while_the_next_one_waits_at_its_door(
         first.close()
         return lock_handle(handle, folder)
 
-    monkeypatch.setattr(own_folder_module, "lock_handle", late)
+    monkeypatch.setattr(locks_module, "lock_handle", late)
     with own_folder(place) as second:
         monkeypatch.undo()
         assert second.made

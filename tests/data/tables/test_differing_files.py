@@ -22,9 +22,9 @@ from protodask.data.news.ingest_news import ingest_news
 from protodask.data.tables.ingest import ingest
 from protodask.data.tables.ingest_scan import table_source
 from protodask.data.tables.ingest_schema import Roles, Wanted
+from protodask.data.tables.ingest_sources import tables_by_file
 from protodask.data.tables.small_files import encode_file
 from protodask.data.tables.source_files import source_files
-from protodask.data.tables.source_tables import tables_by_file
 from protodask.engine import Arrays, Engine
 
 NUMBER, FLAG, CITY = (

@@ -23,7 +23,7 @@ from support.errors import refused
 
 from protodask.data import Column, Dataset, table_source
 from protodask.data.places import records as records_module
-from protodask.data.tables import csv_files, ingest_scan, ingest_schema, source_tables
+from protodask.data.tables import csv_files, ingest_scan, ingest_schema, ingest_sources
 from protodask.data.tables.ingest import ingest, ingest_arrays
 from protodask.data.tables.small_files import encode_file
 from protodask.engine import Arrays, Engine, Progress
@@ -62,8 +62,8 @@ def make_frame(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
 @pytest.fixture(autouse=True)
 def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions of a few dozen rows, which do not fit the blocks."""
-    monkeypatch.setattr(source_tables, "CSV_PARTITION_BYTES", 3000)
-    monkeypatch.setattr(source_tables, "PARQUET_PARTITION_BYTES", 1024)
+    monkeypatch.setattr(ingest_sources, "CSV_PARTITION_BYTES", 3000)
+    monkeypatch.setattr(ingest_sources, "PARQUET_PARTITION_BYTES", 1024)
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from protodask.data.tables import parquet_files
 from protodask.data.tables import tables as tables_module
 from protodask.data.tables.ingest import ingest
 from protodask.data.tables.ingest_scan import table_source
+from protodask.data.tables.ingest_sources import file_tables
 from protodask.data.tables.parquet_files import parquet_columns, parquet_parts
 from protodask.data.tables.small_files import encode_file
-from protodask.data.tables.source_tables import file_tables
 from protodask.engine import Engine
 from protodask.errors import StorageError
 

@@ -137,7 +137,7 @@ def test_text_parts__is_not_in_memory_as_a_whole(tmp_path: Path) -> None:
 def test_ingest__of_files_is_that_of_the_rows_in_their_text(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protodask.data.tables.source_tables.CSV_PARTITION_BYTES", 700)
+    monkeypatch.setattr("protodask.data.tables.ingest_sources.CSV_PARTITION_BYTES", 700)
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"x": generator.random(500), "c": generator.choice(["a\n1", "b,2", 'c"3'], 500), "y": "p"})
     frame.loc[::3, "y"] = "q"
@@ -175,7 +175,7 @@ def test_ingest__of_a_table_with_a_quote_that_is_a_letter(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Quotes are in a field of many rows, and one stands for inches before: no cut is to be inside of quotes."""
-    monkeypatch.setattr("protodask.data.tables.source_tables.CSV_PARTITION_BYTES", 200)
+    monkeypatch.setattr("protodask.data.tables.ingest_sources.CSV_PARTITION_BYTES", 200)
     rows = "".join(f'{row},"k\nx{row % 7}",{row % 2}\n' for row in range(300))
     for first, ending in (('1,5" pipe,0\n', ""), ('1,5" pipe,0\n', ".gz"), ('1,"5"" pipe",0\n', "")):
         path = put(tmp_path, ("a,c,y\n" + first + rows).encode(), ending)
@@ -220,7 +220,7 @@ def test_ingest__of_rows_that_end_with_a_separator(ending: str, engine: Engine, 
 def test_ingest__of_a_table_with_a_mark_of_byte_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protodask.data.tables.source_tables.CSV_PARTITION_BYTES", 50)
+    monkeypatch.setattr("protodask.data.tables.ingest_sources.CSV_PARTITION_BYTES", 50)
     rows = "".join(f'{row},"{row % 2}"\n' for row in range(200))
     path = put(tmp_path, f'\ufeff"a\nz","y"\n{rows}'.encode(), "")
     assert ingest(path, tmp_path / "d", target="y", engine=engine).feature_names == ("a\nz",)
