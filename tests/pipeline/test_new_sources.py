@@ -35,7 +35,7 @@ def test_news__says_what_a_step_would_take(inbox: Path) -> None:
     assert IngestStep(sources=("inbox",), out="new.zarr", unless_in="data.zarr").news().found == "1 new file"
     assert IngestStep(sources=("data.zarr",), out="b.zarr", new=True).news().found == "80 new rows of 1 dataset"
     assert IngestStep(sources=("data.zarr", "inbox"), out="data.zarr", new=True).news().found == "1 new file"
-    assert IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600).news() == StepNews(None, waiting=3)
+    assert IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600).news() == StepNews(None, waiting=1)
 
 
 def test_news__is_light(inbox: Path) -> None:
