@@ -30,7 +30,7 @@ from protodask.evaluation.outcomes import (
     read_outcomes,
     sum_outcomes,
 )
-from protodask.evaluation.roc import Areas, Curves, collect_curves, curve_bins, finish_areas, merge_curves
+from protodask.evaluation.roc import Areas, Curves, collect_curves, curve_bins, finish_areas
 
 Average = Literal["macro", "weighted"]
 
@@ -84,12 +84,6 @@ def evaluation_partial(
     return EvaluationPartial(sum_outcomes(outcomes, clip), collect_curves(outcomes, most_bins) if roc_auc else None)
 
 
-def merge_evaluations(left: EvaluationPartial, right: EvaluationPartial) -> EvaluationPartial:
-    """The contribution of the rows of both."""
-    curves = None if left.curves is None or right.curves is None else merge_curves(left.curves, right.curves)
-    return EvaluationPartial(add_records(left.sums, right.sums), curves)
-
-
 def finish_evaluation(partial: EvaluationPartial) -> Scores:
     """The metrics of all rows."""
     sums = check_outcomes(partial.sums)
@@ -137,9 +131,9 @@ def _curve_block(block: Block, most_bins: int | None) -> Curves:
     return collect_curves(read_outcomes(block), most_bins)
 
 
-EVALUATION: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_block, merge_evaluations, finish_evaluation)
+EVALUATION: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_block, add_records, finish_evaluation)
 OUTCOMES: Reduction[OutcomeSums, OutcomeSums] = Reduction(_sum_block, add_records, check_outcomes)
-AREAS: Reduction[Curves, Areas] = Reduction(_curve_block, merge_curves, finish_areas)
+AREAS: Reduction[Curves, Areas] = Reduction(_curve_block, add_records, finish_areas)
 
 
 def evaluate(

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from protodask.data import Label
 from protodask.data.format.schema import FEATURES
-from protodask.engine import Block, Engine, Reduction, Source
+from protodask.engine import Block, Engine, Reduction, Source, add_records
 from protodask.evaluation.metrics import (
     EvaluationPartial,
     Scores,
     evaluation_partial,
     finish_evaluation,
-    merge_evaluations,
 )
 from protodask.evaluation.outcomes import predicted_outcomes
 from protodask.evaluation.roc import curve_bins
@@ -61,7 +60,7 @@ def _evaluate_rows(
     return evaluation_partial(predicted_outcomes(block, probability, codes), roc_auc, most_bins=most_bins)
 
 
-MODEL_SCORES: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_rows, merge_evaluations, finish_evaluation)
+MODEL_SCORES: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_rows, add_records, finish_evaluation)
 
 
 def evaluate_model(

@@ -43,6 +43,20 @@ class RatioSums:
     spread: float
     """`sum g^2 (y - centre)^2`."""
 
+    def __add__(self, other: RatioSums) -> RatioSums:
+        """The sums over the rows of both."""
+        squares = self.squares + other.squares
+        share = other.squares / squares if squares > 0 else 0.0
+        distance = other.centre - self.centre
+        return RatioSums(
+            rows=self.rows + other.rows,
+            weight=self.weight + other.weight,
+            total=self.total + other.total,
+            squares=squares,
+            centre=self.centre + share * distance,
+            spread=self.spread + other.spread + self.squares * share * (distance * distance),
+        )
+
 
 NO_ROWS = RatioSums(0, 0, 0, 0.0, 0.0, 0.0)
 """The sums over no rows: the identity of merging."""
@@ -69,21 +83,6 @@ def ratio_sums(weight: Floats | None, product: Floats, value: Floats) -> RatioSu
 def zero_rows(rows: int) -> RatioSums:
     """The sums over so many rows with `g = 1` and `y = 0`."""
     return RatioSums(rows, exact_count(rows), 0, float(rows), 0.0, 0.0)
-
-
-def merge_ratios(left: RatioSums, right: RatioSums) -> RatioSums:
-    """The sums over the rows of both."""
-    squares = left.squares + right.squares
-    share = right.squares / squares if squares > 0 else 0.0
-    distance = right.centre - left.centre
-    return RatioSums(
-        rows=left.rows + right.rows,
-        weight=left.weight + right.weight,
-        total=left.total + right.total,
-        squares=squares,
-        centre=left.centre + share * distance,
-        spread=left.spread + right.spread + left.squares * share * (distance * distance),
-    )
 
 
 def ratio_error(sums: RatioSums) -> tuple[float, float, float]:

@@ -191,6 +191,18 @@ def merge_within(left: ScoreBins, right: ScoreBins, most: int) -> ScoreBins:
     return coarsen(merge_bins(_with_free(left, free), _with_free(right, free)), most)
 
 
+@dataclass(frozen=True)
+class BoundedBins:
+    """Bins of some rows, at most `most` of them; merges as a monoid."""
+
+    bins: ScoreBins
+    most: int
+
+    def __add__(self, other: BoundedBins) -> BoundedBins:
+        """Those of the rows of both."""
+        return BoundedBins(merge_within(self.bins, other.bins, self.most), self.most)
+
+
 def coarsen(bins: ScoreBins, most: int) -> ScoreBins:
     """The same rows in at most `most` bins, which must be two or more; all bins have the same number of free bits."""
     if len(bins.key) <= most:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import INCLUSION, row_weights
 from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free, check_outside
-from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
+from protodask.engine import Block, Engine, EngineLike, Reduction, add_records, identity, open_engine
+from protodask.engine.records import merged_by
 from protodask.errors import InputError, some
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.interval import is_real
@@ -298,7 +299,7 @@ def is_kept(block: Block, codes: Integers, rates: Floats, seed: int) -> NDArray[
 class KeptCounts:
     """How many rows some blocks, one after the other, have and keep."""
 
-    by_block: Integers
+    by_block: Integers = field(metadata=merged_by(lambda left, right: np.concatenate([left, right])))
     """Rows that are kept of each block."""
     rows: Integers
     """Rows of each part."""
@@ -318,16 +319,7 @@ def _count_block(number: Block, dataset: Dataset, strata: Strata, rates: Floats,
     return KeptCounts(np.array([kept.sum()]), np.bincount(codes, minlength=n_parts), counted, stands_for / rates)
 
 
-def _merge_counts(left: KeptCounts, right: KeptCounts) -> KeptCounts:
-    return KeptCounts(
-        np.concatenate([left.by_block, right.by_block]),  # the tree merges in the order of the blocks
-        left.rows + right.rows,
-        left.kept + right.kept,
-        left.weight + right.weight,
-    )
-
-
-COUNT: Reduction[KeptCounts, KeptCounts] = Reduction(_count_block, _merge_counts, identity)
+COUNT: Reduction[KeptCounts, KeptCounts] = Reduction(_count_block, add_records, identity)
 """Counts for a draw, by the numbers of the blocks: what is read once need not push out what is cached for training."""
 
 

@@ -28,14 +28,14 @@ have their kink, which no few boxes describe. Two things are for that:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from protodask.engine import Block, Reduction, add_records, identity
-from protodask.engine.records import joined, taken
+from protodask.engine.records import joined, merged_by, taken
 from protodask.robust.brackets import Extremes, extremes
 from protodask.robust.terms import Floats, Terms
 
@@ -77,7 +77,7 @@ class Survey:
     """`sum C_i k_i` with `k` half their distance, (2, D)."""
     round: Floats
     """`sum C_i s_i` with `s` the semi-axes of round cuts, (2, D)."""
-    reach: Floats
+    reach: Floats = field(metadata=merged_by(np.maximum))
     """The largest size of each feature in any sample, spread included, (D,)."""
 
     @property
@@ -102,7 +102,7 @@ def tiles(block: Block) -> Iterator[Block]:
 
 
 def _survey_block(block: Block, samples_of: SamplesOfBlock) -> Survey:
-    return reduce(_merge_surveys, (_survey_tile(samples_of(tile)) for tile in tiles(block)))
+    return reduce(add_records, (_survey_tile(samples_of(tile)) for tile in tiles(block)))
 
 
 def _survey_tile(samples: Samples) -> Survey:
@@ -112,11 +112,7 @@ def _survey_tile(samples: Samples) -> Survey:
     return Survey(sides.sum(axis=1), sides @ terms.middle, sides @ terms.half, sides @ _inner_axes(terms), reach)
 
 
-def _merge_surveys(left: Survey, right: Survey) -> Survey:
-    return replace(add_records(left, right), reach=np.maximum(left.reach, right.reach))
-
-
-SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, _merge_surveys, identity)
+SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, add_records, identity)
 """Arguments: a `SamplesOfBlock`."""
 
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,16 @@ class Summary:
     maximum: Floats
     largest_weight: float | None = None
     """The largest `s`; None where it is not known, as of a dataset written before it was kept."""
+
+    def __add__(self, other: Summary) -> Summary:
+        """Summary of both: `mean = (W_l mean_l + W_r mean_r) / W`, squares gain `(mean_r - mean_l)^2 W_l W_r / W`."""
+        if self.weight == 0:
+            return other
+        if other.weight == 0:
+            return self
+        weight = self.weight + other.weight
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _merged(self, other, weight)
 
     @property
     def deviation(self) -> Floats:
@@ -84,10 +96,7 @@ def summarize_rows(
             )
             for first in range(0, rows, SLAB_ROWS)
         ]
-        total = parts[0]
-        for part in parts[1:]:
-            total = merge_summaries(total, part)
-        return total
+        return reduce(add, parts)
     values = features.astype(np.float64)
     minimum, maximum = values.min(axis=0), values.max(axis=0)
     if weights is None:
@@ -122,17 +131,6 @@ def empty_summary(n_features: int, n_classes: int) -> Summary:
     )
 
 
-def merge_summaries(left: Summary, right: Summary) -> Summary:
-    """Summary of both: `mean = (W_l mean_l + W_r mean_r) / W`, squares gain `(mean_r - mean_l)^2 W_l W_r / W`."""
-    if left.weight == 0:
-        return right
-    if right.weight == 0:
-        return left
-    weight = left.weight + right.weight
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _merged(left, right, weight)
-
-
 def _merged(left: Summary, right: Summary, weight: float) -> Summary:
     step = right.mean - left.mean
     largest = None
@@ -151,7 +149,7 @@ def _merged(left: Summary, right: Summary, weight: float) -> Summary:
     )
 
 
-SUMMARY: Reduction[Summary, Summary] = Reduction(summarize_block, merge_summaries, identity)
+SUMMARY: Reduction[Summary, Summary] = Reduction(summarize_block, add, identity)
 
 
 def summarize(engine: Engine, source: Source, n_classes: int) -> Summary:

@@ -45,7 +45,7 @@ from protodask.data.format.schema import (
     row_weights,
 )
 from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
-from protodask.data.format.summary import Summary, empty_summary, merge_summaries, summarize_rows
+from protodask.data.format.summary import Summary, empty_summary, summarize_rows
 from protodask.data.places.locations import locate, open_store, storage_errors
 from protodask.data.places.storage import published, write_group, writing_into
 from protodask.engine import (
@@ -186,7 +186,7 @@ def _read_and_store(number: Block, source: Source, writer: BlockWriter) -> Writt
 def _merge_written(left: Written, right: Written) -> Written:
     return Written(
         left.rows + right.rows,
-        merge_summaries(left.summary, right.summary),
+        left.summary + right.summary,
         (left.content + right.content) % DIGEST_MODULUS,
         left.block_checks + right.block_checks,  # the tree merges in the order of the blocks
     )
@@ -403,7 +403,7 @@ def _grown(
     return replace(
         total.extended(
             total.n_rows,
-            merge_summaries(old.summary, written.summary),
+            old.summary + written.summary,
             content,
             old.block_checks[: BLOCK_CHECK_BYTES * first_block] + written.block_checks,
         ),
