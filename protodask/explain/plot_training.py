@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +61,9 @@ def training_plot(curves: Sequence[ArrayLike], iterations: Sequence[int] | None 
         axes.set_xlim(1, longest * 1.05)
         set_log_ticks(axes, "x", 1, longest)
     else:
-        axes.xaxis.set_major_locator(_whole_numbers())
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))
     name_axes(axes, "iteration", "objective")
     legend_below(figure, [_line(number - 1) for number, _, _ in drawn], [f"batch {number}" for number, _, _ in drawn])
     return figure
@@ -69,12 +71,6 @@ def training_plot(curves: Sequence[ArrayLike], iterations: Sequence[int] | None 
 
 def _thinned_places(length: int, iterations: int) -> Floats:
     return np.linspace(1, max(iterations, length), length) if length > 1 else np.full(length, float(max(iterations, 1)))
-
-
-def _whole_numbers() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(integer=True, nbins=7, min_n_ticks=1)
 
 
 def _style(position: int) -> Any:
@@ -152,16 +148,19 @@ def _draw_by_penalty(axes: Axes, trials: Placed) -> list[int]:
         color = class_color(position)
         axes.vlines(x, mean - error, mean + error, color=color, linewidth=1, alpha=0.45)
         axes.plot(x, mean, color=color, linestyle=_style(position), linewidth=1.4, marker="o", markersize=3.5)
-    _, low, high, zero = _log_places([trial.lambda_v for _, trial in trials])
-    set_log_ticks(axes, "x", low, high, zero)
-    axes.set_xlim(*_wider(low if zero is None else zero, high))
+    _set_penalties(axes, "x", [trial.lambda_v for _, trial in trials])
     name_axes(axes, "lambda_v", "held-out log-loss")
     return counts
 
 
-def _wider(low: float, high: float) -> tuple[float, float]:
-    margin = max(high / low, 10.0) ** 0.06
-    return low / margin, high * margin
+def _set_penalties(axes: Axes, axis: Literal["x", "y"], values: Sequence[float]) -> list[float]:
+    """Ticks and limits of an axis of penalties, and where these stand on it."""
+    places, low, high, zero = _log_places(values)
+    set_log_ticks(axes, axis, low, high, zero)
+    least = low if zero is None else zero
+    margin = max(high / least, 10.0) ** 0.06
+    axes.set(**{f"{axis}lim": (least / margin, high * margin)})
+    return places
 
 
 def _draw_penalties(figure: Figure, axes: Axes, result: SearchResult, trials: Placed) -> None:
@@ -173,19 +172,10 @@ def _draw_penalties(figure: Figure, axes: Axes, result: SearchResult, trials: Pl
     shades = LinearSegmentedColormap.from_list("loss", [(*to_rgb(ACCENT), 1.0), (*to_rgb(ACCENT), 0.08)])
     low, high = float(losses.min()), float(np.quantile(losses, 0.9))
     scale = Normalize(low, high if high > low else low + 1e-6, clip=True)
-    columns = []
-    for axis, values in (
-        ("x", [trial.lambda_v for _, trial in trials]),
-        ("y", [trial.lambda_w for _, trial in trials]),
-    ):
-        places, least, most, zero = _log_places(values)
-        columns.append(places)
-        set_log_ticks(axes, "x" if axis == "x" else "y", least, most, zero)
-        limits = _wider(least if zero is None else zero, most)
-        if axis == "x":
-            axes.set_xlim(*limits)
-        else:
-            axes.set_ylim(*limits)
+    columns = [
+        _set_penalties(axes, "x", [trial.lambda_v for _, trial in trials]),
+        _set_penalties(axes, "y", [trial.lambda_w for _, trial in trials]),
+    ]
     axes.scatter(columns[0], columns[1], c=shades(scale(losses)), s=34, edgecolors=MUTED, linewidths=0.5)
     penalties = {(trial.lambda_v, trial.lambda_w): (x, y) for (_, trial), x, y in zip(trials, *columns, strict=True)}
     ends = {place: result.trials[place] for place in (result.best, result.selected)}

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.data.format.schema import Label
 from protodask.engine import one_blas_thread
 from protodask.errors import InputError
+from protodask.evaluation.stream import weighted_quantiles
 from protodask.prototypes.fitted import familiarity, probabilities
 from protodask.prototypes.kernel import Line
 from protodask.prototypes.model import PrototypeSet
@@ -118,20 +119,13 @@ def typical_point(model: PrototypeSet, n_batches: int | None = None) -> Floats:
     (count,) = model.batch_counts(n_batches)
     point = np.zeros(model.n_features)
     for column in model.active_features.tolist():
-        values, weight = _prototype_values(model, column, count)
+        values, weight = prototype_values(model, column, count)
         if len(values):
-            point[column] = weighted_median(values, weight)
+            (point[column],) = weighted_quantiles(values, weight, [0.5])
     return point
 
 
-def weighted_median(values: Floats, weight: Floats) -> float:
-    """The least value up to which there is at least half of the weight."""
-    order = np.argsort(values, kind="stable")
-    running = np.cumsum(weight[order])
-    return float(values[order[np.searchsorted(running, running[-1] / 2)]])
-
-
-def _prototype_values(model: PrototypeSet, column: int, n_batches: int) -> tuple[Floats, Floats]:
+def prototype_values(model: PrototypeSet, column: int, n_batches: int) -> tuple[Floats, Floats]:
     """Values of one feature and weights of the prototypes whose batch looks at it."""
     values, weights = [np.zeros(0)], [np.zeros(0)]
     for batch in model.batches[:n_batches]:
@@ -143,7 +137,7 @@ def _prototype_values(model: PrototypeSet, column: int, n_batches: int) -> tuple
 
 
 def _range(model: PrototypeSet, column: int, n_batches: int) -> Limits:
-    values, _ = _prototype_values(model, column, n_batches)
+    values, _ = prototype_values(model, column, n_batches)
     if len(values) == 0:
         raise InputError(
             "setting-missing",
