@@ -229,7 +229,8 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
     hinge = 1.0 + sign * question.intercept - sign * (points @ weights)
     softened = extremes(terms, sign, weights, question.soft)
     center, width = _boxes(terms, sign, origin, found.spent if weights.any() else _shared_out(terms))
-    near = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
+    counted = np.flatnonzero(cost > 0)
+    near = counted[np.argsort(np.abs(hinge[counted]), kind="stable")[: question.n_near]]
     kept = np.where(hinge > 0, cost, 0.0)
     rest = kept.copy()
     rest[near] = 0.0
@@ -267,10 +268,8 @@ def _combined(alpha: Floats, sign: Floats, center: Floats, width: Floats) -> Cut
 
 def _inner_axes(terms: Terms) -> Floats:
     """Semi-axes (N, D) of an ellipsoid which, added to the bounds of the means, is in the samples' sets."""
-    if terms.lower is None or terms.upper is None:
-        return terms.spread
-    room = np.minimum(terms.mean_low - terms.lower, terms.upper - terms.mean_high)
-    return np.minimum(terms.spread, np.maximum(room, 0.0))
+    room = terms.room
+    return terms.spread if room is None else np.minimum(terms.spread, np.maximum(room, 0.0))
 
 
 def _boxes(terms: Terms, sign: Floats, origin: Floats, spent: Floats) -> tuple[Floats, Floats]:
@@ -302,13 +301,6 @@ def _curved(terms: Terms, found: Extremes, rows: np.typing.NDArray[np.intp]) -> 
         spread[stopped] = 0.0
         spent[stopped] = 0.0
     return spread, spent
-
-
-def _nearest(
-    distance: Floats, row: np.typing.NDArray[np.generic], among: np.typing.NDArray[np.intp], most: int
-) -> np.typing.NDArray[np.intp]:
-    order = np.lexsort((row[among], distance[among]))
-    return among[order[:most]]
 
 
 def curvature_shape(n_features: int, size: int) -> tuple[int, ...]:
