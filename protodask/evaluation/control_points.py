@@ -230,10 +230,7 @@ def _places(bins: ScoreBins, n_bins: int) -> tuple[Integers, Floats]:
 def _cuts_of_straddling(bins: ScoreBins, n_bins: int, finer_by: int) -> Cuts:
     _, reaching = _places(bins, n_bins)
     gain = np.where(reaching > STRADDLING_SHARE, reaching, 0.0)
-    cuts = choose_cuts(bins, gain, most=n_bins, finer_by=finer_by)  # no more than n_bins - 1 reach over an edge
-    if cuts is None:
-        return Cuts(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=np.uint8))
-    return cuts
+    return choose_cuts(bins, gain, most=n_bins, finer_by=finer_by)  # no more than n_bins - 1 reach over an edge
 
 
 def outcome_range(outcome: Floats, weight: Floats) -> OutcomeRange:

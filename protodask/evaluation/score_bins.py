@@ -242,14 +242,12 @@ def _in_order(parts: Sequence[ScoreBins]) -> ScoreBins:
     return taken(every, np.argsort(every.key, kind="stable"))
 
 
-def choose_cuts(bins: ScoreBins, gain: Floats, most: int, finer_by: int = 8) -> Cuts | None:
-    """Cut the `most` bins of the largest positive `gain` (B,) by so many bits; None where there is nothing to gain.
+def choose_cuts(bins: ScoreBins, gain: Floats, most: int, finer_by: int = 8) -> Cuts:
+    """Cut the `most` bins of the largest positive `gain` (B,) by so many bits; none where there is nothing to gain.
 
     Tied bins are left alone. Afterwards there are at most `most * 2^finer_by` bins more.
     """
     worth = np.flatnonzero((gain > 0) & ~bins.tied)
-    if len(worth) == 0:
-        return None
     if len(worth) > most:
         worth = np.sort(worth[np.argsort(-gain[worth], kind="stable")[:most]])
     free = bins.free[worth]

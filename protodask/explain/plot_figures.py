@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.errors import needed
+from protodask.explain.explanation import visible
 from protodask.explain.palette import GRID, INK, MUTED, PAPER, class_color, class_marker
-from protodask.explain.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -211,7 +211,8 @@ def export_model(
 
     With its training data the prototypes are complete rows of that; else they have the features their batches look at.
     """
-    chosen: tuple[What, ...] = (what,) if what is not None else _usual(out)
+    both = what is None and suffix_of(out) == ".xlsx"
+    chosen: tuple[What, ...] = ("prototypes", "weights") if both else (what or "prototypes",)
     if training is not None and "prototypes" not in chosen:
         raise InputError(
             "settings-conflict",
@@ -228,7 +229,3 @@ def export_model(
         tables.append(feature_weight_table(model))
     export(tables, out, overwrite)
     return TablesWritten(out, tuple(tables))
-
-
-def _usual(out: str) -> tuple[What, ...]:
-    return ("prototypes", "weights") if suffix_of(out) == ".xlsx" else ("prototypes",)
