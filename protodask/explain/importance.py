@@ -101,7 +101,8 @@ def permutation_importance(
     check_rows(source)
     (count,) = model.batch_counts(n_batches)
     names, groups = _columns(model)
-    used = _active_groups(model, groups, count)
+    active = {index for batch in model.batches[:count] for index in batch.looked_at.tolist()}
+    used = [position for position, group in enumerate(groups) if active.intersection(group)]
     numbers = spread(source.layout.n_blocks, MOST_BLOCKS)
     rows_per_block = -(-_rows_wanted(model, groups, used, count, int(repeats), int(most_rows)) // len(numbers))
     task = _Task(
@@ -219,11 +220,6 @@ def _columns(model: PrototypeSet) -> tuple[tuple[str, ...], tuple[tuple[int, ...
     edges = np.concatenate([[0], np.cumsum(widths)]).tolist()
     groups = tuple(tuple(range(first, first + width)) for first, width in zip(edges[:-1], widths, strict=True))
     return tuple(column.name for column in model.columns), groups
-
-
-def _active_groups(model: PrototypeSet, groups: tuple[tuple[int, ...], ...], n_batches: int) -> list[int]:
-    active = {index for batch in model.batches[:n_batches] for index in batch.looked_at.tolist()}
-    return [position for position, group in enumerate(groups) if active.intersection(group)]
 
 
 def _rows_wanted(

@@ -55,7 +55,7 @@ def training_plot(curves: Sequence[ArrayLike], iterations: Sequence[int] | None 
     axes = tidy(figure.add_subplot(), grid="y")
     for number, places, curve in drawn:
         shape: dict[str, Any] = {"marker": "o", "markersize": 4} if len(curve) == 1 else {}
-        axes.plot(places, curve, color=class_color(number - 1), linestyle=_style(number - 1), linewidth=1.5, **shape)
+        axes.plot(places, curve, linewidth=1.5, **_looks(number - 1), **shape)
     longest = max(float(places[-1]) for _, places, _ in drawn)
     if longest > LONG_FIT:
         axes.set_xlim(1, longest * 1.05)
@@ -65,7 +65,11 @@ def training_plot(curves: Sequence[ArrayLike], iterations: Sequence[int] | None 
 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))
     name_axes(axes, "iteration", "objective")
-    legend_below(figure, [_line(number - 1) for number, _, _ in drawn], [f"batch {number}" for number, _, _ in drawn])
+    legend_below(
+        figure,
+        [legend_sign(linewidth=1.8, **_looks(number - 1)) for number, _, _ in drawn],
+        [f"batch {number}" for number, _, _ in drawn],
+    )
     return figure
 
 
@@ -73,12 +77,9 @@ def _thinned_places(length: int, iterations: int) -> Floats:
     return np.linspace(1, max(iterations, length), length) if length > 1 else np.full(length, float(max(iterations, 1)))
 
 
-def _style(position: int) -> Any:
-    return STYLES[position // len(CLASS_COLORS) % len(STYLES)]
-
-
-def _line(position: int) -> Any:
-    return legend_sign(color=class_color(position), linestyle=_style(position), linewidth=1.8)
+def _looks(position: int) -> dict[str, Any]:
+    """Of a line, but for its width."""
+    return {"color": class_color(position), "linestyle": STYLES[position // len(CLASS_COLORS) % len(STYLES)]}
 
 
 def search_plot(result: SearchResult) -> Figure:
@@ -95,7 +96,7 @@ def search_plot(result: SearchResult) -> Figure:
         axes = tidy(figure.add_subplot(), grid="y")
         counts = _draw_by_penalty(axes, trials)
         _mark(axes, result, {place: (x, _mean(trial)) for place, trial, x in _with_places(trials)})
-        handles = [_line(place) for place in range(len(counts))]
+        handles = [legend_sign(linewidth=1.8, **_looks(place)) for place in range(len(counts))]
         legend_below(figure, [*handles, *_marks()], [*map(_count_batches, counts), "best", "chosen"])
         return figure
     first = [(place, trial) for place, trial in trials if trial.stage == 1]
@@ -145,9 +146,8 @@ def _draw_by_penalty(axes: Axes, trials: Placed) -> list[int]:
     for position, count in enumerate(counts):
         mine = sorted((x, _mean(trial), _standard_error(trial)) for _, trial, x in placed if trial.n_batches == count)
         x, mean, error = np.array(mine).T
-        color = class_color(position)
-        axes.vlines(x, mean - error, mean + error, color=color, linewidth=1, alpha=0.45)
-        axes.plot(x, mean, color=color, linestyle=_style(position), linewidth=1.4, marker="o", markersize=3.5)
+        axes.vlines(x, mean - error, mean + error, color=class_color(position), linewidth=1, alpha=0.45)
+        axes.plot(x, mean, linewidth=1.4, marker="o", markersize=3.5, **_looks(position))
     _set_penalties(axes, "x", [trial.lambda_v for _, trial in trials])
     name_axes(axes, "lambda_v", "held-out log-loss")
     return counts
