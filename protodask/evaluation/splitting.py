@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -155,21 +156,16 @@ def _note(dataset: Dataset, part: Part) -> str:
     return f"{what} of {dataset.n_rows} of the dataset {dataset.key}: {how}."
 
 
-def _count_block(number: Block, dataset: Dataset, part: Part) -> Integers:
+def _count_block(number: Block, dataset: Dataset, part: Part) -> tuple[int, ...]:
     start, stop = dataset.layout.bounds(number.number)
     chosen = part(dataset.read(number.number)) if part.by_group else part.of(np.arange(start, stop))
-    return np.array([np.count_nonzero(chosen)])
+    return (int(np.count_nonzero(chosen)),)
 
 
-def _joined(left: Integers, right: Integers) -> Integers:
-    return np.concatenate([left, right])  # the tree merges in the order of the blocks
-
-
-COUNT: Reduction[Integers, Integers] = Reduction(_count_block, _joined, identity)
-"""Rows of a part in each block; the dataset is read for its groups alone."""
+COUNT: Reduction[tuple[int, ...], tuple[int, ...]] = Reduction(_count_block, add, identity)
+"""Rows of a part in each block, in whose order the tree merges; the dataset is read for its groups alone."""
 
 
 def _count(dataset: Dataset, part: Part, engine: Engine) -> Integers:
-    return engine.reduce(
-        BlockNumbers(dataset.layout), COUNT, engine.share(dataset), engine.share(part), label="drawing rows"
-    )
+    numbers = BlockNumbers(dataset.layout)
+    return np.array(engine.reduce(numbers, COUNT, engine.share(dataset), engine.share(part), label="drawing rows"))

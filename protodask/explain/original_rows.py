@@ -165,10 +165,7 @@ def decode_row(columns: Sequence[Column], features: NDArray[Any]) -> dict[str, V
                 present = np.flatnonzero(part)
                 values[column.name] = column.categories[int(present[0])] if len(present) == 1 else None
             case "ordinal":
-                values[column.name] = _ordinal(column, float(part[0]))
+                position = float(part[0])
+                inside = position.is_integer() and 0 <= position < len(column.categories)
+                values[column.name] = column.categories[int(position)] if inside else position
     return values
-
-
-def _ordinal(column: Column, position: float) -> Value:
-    inside = position.is_integer() and 0 <= position < len(column.categories)
-    return column.categories[int(position)] if inside else position

@@ -214,7 +214,8 @@ def scatter_plot(
                 present |= _draw_pair(axes, model, rows, codes, (column_feature, row_feature), n)
             _name_panel(axes, model, (i, j), columns)
     figure.align_labels()
-    legend_classes(figure, model.classes, sorted(present or _prototype_classes(model)))
+    present = present or {int(code) for batch in model.batches for code in batch.prototype_class}
+    legend_classes(figure, model.classes, sorted(present))
     return figure
 
 
@@ -228,10 +229,6 @@ def strongest_features(model: PrototypeSet, most: int) -> list[int]:
             np.maximum.at(weight, batch.differences.others[places], batch.feature_weight[places])
     order = np.argsort(-weight, kind="stable")
     return [int(place) for place in order[:most] if weight[place] > 0]
-
-
-def _prototype_classes(model: PrototypeSet) -> set[int]:
-    return {int(code) for batch in model.batches for code in batch.prototype_class}
 
 
 def _checked_classes(target: ArrayLike | None, n_rows: int, n_classes: int) -> Integers | None:

@@ -20,7 +20,6 @@ from protodask.evaluation.score_bins import (
     bin_source,
     choose_cuts,
     coarsen,
-    merge_bins,
     merge_within,
     no_bins,
     refine_bins,
@@ -82,10 +81,10 @@ def test_merge_bins__is_a_monoid(score: NDArray[np.float64], first: int, second:
         bin_scores(score[part], columns(score)[part]) for part in (slice(0, low), slice(low, high), slice(high, None))
     )
     whole = bin_scores(score, columns(score))
-    assert same(merge_bins(merge_bins(a, b), c), whole)
-    assert same(merge_bins(a, merge_bins(b, c)), whole)
-    assert same(merge_bins(whole, no_bins(2)), whole)
-    assert same(merge_bins(no_bins(2), whole), whole)
+    assert same((a + b) + c, whole)
+    assert same(a + (b + c), whole)
+    assert same(whole + no_bins(2), whole)
+    assert same(no_bins(2) + whole, whole)
 
 
 @given(crowds(FIRST_FREE + 4), st.integers(1, 5), st.integers(1, 63))
