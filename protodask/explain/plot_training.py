@@ -97,7 +97,8 @@ def search_plot(result: SearchResult) -> Figure:
         counts = _draw_by_penalty(axes, trials)
         _mark(axes, result, {place: (x, _mean(trial)) for place, trial, x in _with_places(trials)})
         handles = [legend_sign(linewidth=1.8, **_looks(place)) for place in range(len(counts))]
-        legend_below(figure, [*handles, *_marks()], [*map(_count_batches, counts), "best", "chosen"])
+        names = ["1 batch" if count == 1 else f"{count} batches" for count in counts]
+        legend_below(figure, [*handles, *_marks()], [*names, "best", "chosen"])
         return figure
     first = [(place, trial) for place, trial in trials if trial.stage == 1]
     second = [(place, trial) for place, trial in trials if trial.stage != 1]
@@ -114,14 +115,6 @@ def search_plot(result: SearchResult) -> Figure:
 
 def _mean(trial: Trial) -> float:
     return math.fsum(trial.fold_losses) / len(trial.fold_losses) if trial.fold_losses else math.nan
-
-
-def _standard_error(trial: Trial) -> float:
-    return trial.standard_error if len(trial.fold_losses) > 1 else 0.0
-
-
-def _count_batches(count: int) -> str:
-    return "1 batch" if count == 1 else f"{count} batches"
 
 
 Placed = list[tuple[int, Trial]]
@@ -144,7 +137,7 @@ def _draw_by_penalty(axes: Axes, trials: Placed) -> list[int]:
     counts = sorted({trial.n_batches for _, trial in trials})
     placed = _with_places(trials)
     for position, count in enumerate(counts):
-        mine = sorted((x, _mean(trial), _standard_error(trial)) for _, trial, x in placed if trial.n_batches == count)
+        mine = sorted((x, _mean(trial), trial.standard_error) for _, trial, x in placed if trial.n_batches == count)
         x, mean, error = np.array(mine).T
         axes.vlines(x, mean - error, mean + error, color=class_color(position), linewidth=1, alpha=0.45)
         axes.plot(x, mean, linewidth=1.4, marker="o", markersize=3.5, **_looks(position))
@@ -192,7 +185,7 @@ def _draw_penalties(figure: Figure, axes: Axes, result: SearchResult, trials: Pl
 
 
 def _draw_by_batches(axes: Axes, result: SearchResult, trials: Placed) -> None:
-    rows = sorted((trial.n_batches, _mean(trial), _standard_error(trial)) for _, trial in trials)
+    rows = sorted((trial.n_batches, _mean(trial), trial.standard_error) for _, trial in trials)
     count, mean, error = np.array(rows).T
     axes.vlines(count, mean - error, mean + error, color=ACCENT, linewidth=1, alpha=0.5)
     axes.plot(count, mean, color=ACCENT, linewidth=1.4, marker="o", markersize=3.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,7 +86,13 @@ def surface(
         np.linspace(*(_range(model, column, count) if limits is None else _checked_limits(limits[axis])), int(n_points))
         for axis, column in enumerate(columns)
     ]
-    scores = np.stack([_line(model, point, columns, values[0], height, count) for height in values[1].tolist()])
+    rows, lines = np.tile(point, (len(values[0]), 1)), []
+    rows[:, columns[0]] = values[0]
+    with one_blas_thread():
+        for height in values[1].tolist():
+            rows[:, columns[1]] = height
+            lines.append(model.scores(rows, [count])[0])
+    scores = np.stack(lines)
     flat = scores.reshape(-1, model.n_classes)
     shape = scores.shape[:2]
     probability = probabilities(flat).reshape(scores.shape)
@@ -184,16 +189,6 @@ def _slope(line: Line, value: float) -> float:
         after = min(max(int(np.searchsorted(values, value)), 1), last)
         before = after - 1
     return float((values[after] - values[before]) / (scores[after] - scores[before]))
-
-
-def _line(
-    model: PrototypeSet, point: Floats, columns: Sequence[int], first_values: Floats, second: float, n_batches: int
-) -> Floats:
-    rows = np.tile(point, (len(first_values), 1))
-    rows[:, columns[0]] = first_values
-    rows[:, columns[1]] = second
-    with one_blas_thread():
-        return model.scores(rows, [n_batches])[0]
 
 
 def _prototypes_near(

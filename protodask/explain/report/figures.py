@@ -30,13 +30,7 @@ class Figures:
 
 def figures(content: Content, styles: Styles) -> Figures:
     """Draw what there is."""
-    return Figures(
-        _calibration(content, styles),
-        _familiarity(content, styles),
-        _drift(content, styles),
-        _training(content, styles),
-        _search(content, styles),
-    )
+    return Figures(*(draw(content, styles) for draw in (_calibration, _familiarity, _drift, _training, _search)))
 
 
 def _calibration(content: Content, styles: Styles) -> Markup:
