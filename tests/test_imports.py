@@ -35,7 +35,7 @@ FLOORS = (
 DOWN = {
     ("prototypes.model", "scoring.scorer"),
     ("prototypes.model", "scoring.onnx_export"),
-    ("prototypes.estimator", "evaluation.model_calibration"),
+    ("prototypes.estimator", "evaluation.calibration"),
     ("prototypes.estimator", "explain"),
 }
 """Imports of the methods of a model and of the classifier, in the body of each, that are about rooms below."""

@@ -26,7 +26,7 @@ from protodask.budget.folder import MODELS
 from protodask.budget.noise import PARTS, Noise
 from protodask.data.format.dataset import Dataset
 from protodask.data.places.records import hash_text
-from protodask.engine import Engine
+from protodask.engine import Engine, add_records
 from protodask.engine.together import Company, Job, run_together
 from protodask.errors import FormatError, InputError, ProtodaskError
 from protodask.prototypes.config import FitConfig
@@ -40,7 +40,7 @@ from protodask.prototypes.planning import require_shape
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import Training, TrainingData, first_model
 from protodask.selection.fold_parts import FoldData, fold_parts
-from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums, merge_right
+from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums
 from protodask.selection.tuning import require_reach
 
 
@@ -215,7 +215,7 @@ def _expansion(features: FeatureSet, folds: Sequence[_FoldDone], grouped: bool) 
             return Expansion(features, None, one.failure, seconds)
     sums = [one.sums for one in ordered if one.sums is not None]
     right, weight = math.fsum(one.right for one in sums), math.fsum(one.weight for one in sums)
-    together = reduce(merge_right, sums)
+    together = reduce(add_records, sums)
     noise = Noise.of(together.parts, together.heaviest, grouped)
     return Expansion(features, right / weight, None, seconds, noise)
 

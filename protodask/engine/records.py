@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -18,17 +18,29 @@ Table = TypeVar("Table", bound="DataclassInstance")
 """A record of arrays with a row for each sample or the like, of other such records, and of what they have in common."""
 
 
+def merged_by(merge: Callable[[Any, Any], Any]) -> Mapping[str, Any]:
+    """The metadata of a field that `add_records` merges by this instead of adding it up: the smallest, the last."""
+    return {"merge": merge}
+
+
 def add_records(left: Record, right: Record) -> Record:
-    """The `merge` of dataclasses whose fields are sums: numbers, arrays, and tuples and records of these."""
+    """The `merge` of dataclasses whose fields are sums: numbers, arrays, and tuples and records of these.
+
+    A record that has an addition of its own is added by that, a field that is `merged_by` something by that. What is
+    None in either is None.
+    """
     return cast("Record", _added(left, right))
 
 
 def _added(left: Any, right: Any) -> Any:
+    if left is None or right is None:
+        return None
     if isinstance(left, tuple):
         return tuple(map(_added, left, right))
-    if is_dataclass(left):
+    if is_dataclass(left) and not hasattr(left, "__add__"):
         made: Any = type(left)
-        return made(*(_added(getattr(left, own.name), getattr(right, own.name)) for own in fields(left)))
+        merges = ((own.name, own.metadata.get("merge", _added)) for own in fields(left))
+        return made(*(merge(getattr(left, name), getattr(right, name)) for name, merge in merges))
     return left + right
 
 

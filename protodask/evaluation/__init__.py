@@ -8,7 +8,7 @@ from protodask._lazy import lazy_names
 from protodask.evaluation.auc import AucResult, auc  # at once: its module has the same name
 
 if TYPE_CHECKING:
-    from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
+    from protodask.evaluation.calibration import CalibrationCurve, calibrate_model, calibration_curve
     from protodask.evaluation.calibrator import Calibrator
     from protodask.evaluation.interval import Interval
     from protodask.evaluation.metrics import (
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
         evaluate,
         log_loss,
         roc_auc,
+        squared_error,
     )
-    from protodask.evaluation.model_calibration import calibrate_model
     from protodask.evaluation.policy import policy_value
-    from protodask.evaluation.regression import squared_error
     from protodask.evaluation.subsampling import balanced_rates, subsample
 
 _HOMES = {
@@ -35,14 +34,14 @@ _HOMES = {
     "balanced_accuracy": "protodask.evaluation.metrics",
     "balanced_rates": "protodask.evaluation.subsampling",
     "brier_score": "protodask.evaluation.metrics",
-    "calibrate_model": "protodask.evaluation.model_calibration",
+    "calibrate_model": "protodask.evaluation.calibration",
     "calibration_curve": "protodask.evaluation.calibration",
     "confusion_matrix": "protodask.evaluation.metrics",
     "evaluate": "protodask.evaluation.metrics",
     "log_loss": "protodask.evaluation.metrics",
     "policy_value": "protodask.evaluation.policy",
     "roc_auc": "protodask.evaluation.metrics",
-    "squared_error": "protodask.evaluation.regression",
+    "squared_error": "protodask.evaluation.metrics",
     "subsample": "protodask.evaluation.subsampling",
 }
 

@@ -35,11 +35,10 @@ from protodask.evaluation.rank_cells import (
     GridSums,
     cells_of_bins,
     cut_cells,
-    merge_sums,
     refine_cells,
     sum_rows,
 )
-from protodask.evaluation.roc import Curve, Runs, area_and_error, curve_bytes, make_curve, merge_curve
+from protodask.evaluation.roc import Curve, Runs, area_and_error, curve_bytes, make_curve
 from protodask.evaluation.score_bins import BIN_BYTES, Floats, affordable_bins
 
 SCORE = "score"
@@ -220,14 +219,10 @@ def _first_part(block: Block, most_bins: int | None) -> LabelledPart:
     return LabelledPart(class_totals(rows.positive, rows.weight), curve)
 
 
-def _merge_parts(left: LabelledPart, right: LabelledPart) -> LabelledPart:
-    return LabelledPart(add_records(left.totals, right.totals), merge_curve(left.curve, right.curve))
-
-
 def _sum_block(block: Block, grid: Grid) -> GridSums:
     rows = read_labelled(block)
     return sum_rows(grid, rows.score, rows.positive, rows.weight)
 
 
-FIRST_PASS: Reduction[LabelledPart, LabelledPart] = Reduction(_first_part, _merge_parts, identity)
-GRID_SUMS: Reduction[GridSums, GridSums] = Reduction(_sum_block, merge_sums, identity)
+FIRST_PASS: Reduction[LabelledPart, LabelledPart] = Reduction(_first_part, add_records, identity)
+GRID_SUMS: Reduction[GridSums, GridSums] = Reduction(_sum_block, add_records, identity)

@@ -1,4 +1,4 @@
-"""Calibration: among the rows that get a class with a probability near p, is its share near p?
+"""Calibration: among the rows that get a class with a probability near p, is its share near p, and how to make it so.
 
 `K` classes; the probability of each class falls into fixed bins of equal width. For a class and a bin, over its rows,
 
@@ -9,24 +9,28 @@ and the band is Wilson's interval for the share `observed` of `n` draws: with `z
     (observed + z^2 / 2n -+ z sqrt(observed (1 - observed) / n + z^2 / 4n^2)) / (1 + z^2 / n).
 
 `n` is the effective number of rows: that of equal weights with which the share would have the variance it has.
+
+What makes a model's probabilities such shares is a spline for each class (`control_points`), kept with the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.schema import FEATURES, Label
+from protodask.data.format.schema import Label
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
 from protodask.errors import InputError
+from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
 from protodask.evaluation.given_rows import check_rows
 from protodask.evaluation.interval import normal_quantile
-from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
+from protodask.evaluation.model_scores import model_outcomes
+from protodask.evaluation.outcomes import Outcomes
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.scoring import predict_features
+from protodask.prototypes.splines import SplineCalibration
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -163,8 +167,60 @@ def calibration_curve(
 def _sum_block(
     block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, n_bins: int
 ) -> CalibrationSums:
-    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches])
-    return calibration_sums(predicted_outcomes(block, probability, codes), n_bins)
+    return calibration_sums(model_outcomes(block, model, codes, n_batches), n_bins)
 
 
 CALIBRATION: Reduction[CalibrationSums, CalibrationSums] = Reduction(_sum_block, add_records, identity)
+
+
+def fit_calibration(
+    model: PrototypeSet,
+    source: Source,
+    codes: NDArray[np.int64],
+    engine: EngineLike = None,
+    *,
+    n_batches: int | None = None,
+    n_bins: int = SplineSettings.n_bins,
+    monotone: bool = SplineSettings.monotone,
+) -> SplineCalibration:
+    """A calibration of the first `n_batches` batches of a model, fitted to rows that it was not trained on.
+
+    `source` has features, targets and, if rows are weighted, `weight` or `inclusion`; `codes` are the model's classes
+    of its target codes. `n_bins` and `monotone` are those of `Calibrator`. A few passes of bounded memory: nothing is
+    stored in between, so the model is computed in each. A calibration that the model has plays no part.
+    """
+    settings = SplineSettings(n_bins, monotone)
+    (count,) = model.batch_counts(n_batches)
+    if source.layout.n_rows == 0:
+        raise InputError("no-rows", "There are no rows to calibrate with.", "Give rows of at least two classes.")
+    raw = replace(model, calibration=None)
+    with open_engine(engine) as opened:
+        fitted = fit_splines(opened, source, settings, _read_model_rows, opened.share(raw), codes, count)
+        opened.forget(source)
+    return SplineCalibration(
+        splines=fitted.splines,
+        n_batches=count,
+        n_bins=int(n_bins),
+        monotone=bool(monotone),
+        rows=fitted.rows,
+        weight=fitted.weight,
+    )
+
+
+def calibrate_model(
+    model: PrototypeSet,
+    source: Source,
+    codes: NDArray[np.int64],
+    engine: EngineLike = None,
+    *,
+    n_batches: int | None = None,
+    n_bins: int = SplineSettings.n_bins,
+    monotone: bool = SplineSettings.monotone,
+) -> PrototypeSet:
+    """The model with the calibration of `fit_calibration`, in place of one that it may have had."""
+    calibration = fit_calibration(model, source, codes, engine, n_batches=n_batches, n_bins=n_bins, monotone=monotone)
+    return replace(model, calibration=calibration)
+
+
+def _read_model_rows(block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int) -> ScoredRows:
+    return class_rows(model_outcomes(block, model, codes, n_batches))

@@ -26,16 +26,19 @@ they are single scores or have at most `STRADDLING_SHARE` of the weight.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from operator import and_
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
+from protodask.engine.records import merged_by
 from protodask.errors import InputError
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.score_bins import (
+    BoundedBins,
     Cuts,
     ScoreBins,
     Scored,
@@ -43,7 +46,6 @@ from protodask.evaluation.score_bins import (
     bin_source,
     choose_cuts,
     coarsen,
-    merge_within,
     refine_bins,
 )
 from protodask.prototypes.splines import Floats, Spline
@@ -98,9 +100,9 @@ class OutcomeRange:
 
     rows: int
     weight: float
-    lowest: float
-    highest: float
-    two_valued: bool
+    lowest: float = field(metadata=merged_by(min))
+    highest: float = field(metadata=merged_by(max))
+    two_valued: bool = field(metadata=merged_by(and_))
     """Whether every outcome is 0 or 1."""
     ones: int
     """Rows of outcome 1."""
@@ -135,10 +137,10 @@ class SplineSettings:
 def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: ReadRows, *args: Any) -> FittedSplines:
     """A spline for each of the scores that `read(block, *args)` gives."""
     first = engine.reduce(source, _FIRST_PASS, settings.n_bins, read, *args, label="calibrate")
-    bins, ranges = first.bins, first.ranges
+    bins, ranges = tuple(own.bins for own in first.bins), first.ranges
     _check_ranges(ranges)
     _check_sums(bins)
-    finer_by = min(8, (first.most // settings.n_bins).bit_length() - 1)
+    finer_by = min(8, (first.bins[0].most // settings.n_bins).bit_length() - 1)
     while True:
         cuts = [_cuts_of_straddling(own, settings.n_bins, finer_by) for own in bins]
         if all(len(own.key) == 0 for own in cuts):
@@ -228,10 +230,7 @@ def _places(bins: ScoreBins, n_bins: int) -> tuple[Integers, Floats]:
 def _cuts_of_straddling(bins: ScoreBins, n_bins: int, finer_by: int) -> Cuts:
     _, reaching = _places(bins, n_bins)
     gain = np.where(reaching > STRADDLING_SHARE, reaching, 0.0)
-    cuts = choose_cuts(bins, gain, most=n_bins, finer_by=finer_by)  # no more than n_bins - 1 reach over an edge
-    if cuts is None:
-        return Cuts(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=np.uint8))
-    return cuts
+    return choose_cuts(bins, gain, most=n_bins, finer_by=finer_by)  # no more than n_bins - 1 reach over an edge
 
 
 def outcome_range(outcome: Floats, weight: Floats) -> OutcomeRange:
@@ -247,16 +246,6 @@ def outcome_range(outcome: Floats, weight: Floats) -> OutcomeRange:
         two_valued=bool((ones | (outcome == 0)).all()),
         ones=int(ones.sum()),
         weight_of_ones=total_of_ones,
-    )
-
-
-def merge_ranges(left: OutcomeRange, right: OutcomeRange) -> OutcomeRange:
-    """What the rows of both have come to."""
-    return replace(
-        add_records(left, right),
-        lowest=min(left.lowest, right.lowest),
-        highest=max(left.highest, right.highest),
-        two_valued=left.two_valued and right.two_valued,
     )
 
 
@@ -302,28 +291,16 @@ def _check_sums(bins: tuple[ScoreBins, ...]) -> None:
 class FirstPass:
     """Narrow bins and outcomes of some rows, for each spline; merges as a monoid."""
 
-    bins: tuple[ScoreBins, ...]
+    bins: tuple[BoundedBins, ...]
     ranges: tuple[OutcomeRange, ...]
-    most: int
-    """Narrow bins of a spline."""
 
 
 def _first_pass_of_block(block: Block, n_bins: int, read: ReadRows, *args: Any) -> FirstPass:
     rows = read(block, *args)
     most = max(NARROW_BINS // len(rows.scores), 4 * n_bins)
     return FirstPass(
-        tuple(coarsen(bin_scores(score, columns), most) for score, columns in _sums_of_rows(rows)),
+        tuple(BoundedBins(coarsen(bin_scores(score, columns), most), most) for score, columns in _sums_of_rows(rows)),
         tuple(outcome_range(outcome, rows.weight) for outcome in rows.outcomes),
-        most,
-    )
-
-
-def _merge_first_pass(left: FirstPass, right: FirstPass) -> FirstPass:
-    bins = zip(left.bins, right.bins, strict=True)
-    return FirstPass(
-        tuple(merge_within(one, other, left.most) for one, other in bins),
-        tuple(map(merge_ranges, left.ranges, right.ranges)),
-        left.most,
     )
 
 
@@ -337,4 +314,4 @@ def _sums_of_rows(rows: ScoredRows) -> list[Scored]:
         return [(x, np.column_stack([s, s * x, s * y])) for x, y in zip(rows.scores, rows.outcomes, strict=True)]
 
 
-_FIRST_PASS: Reduction[FirstPass, FirstPass] = Reduction(_first_pass_of_block, _merge_first_pass, identity)
+_FIRST_PASS: Reduction[FirstPass, FirstPass] = Reduction(_first_pass_of_block, add_records, identity)

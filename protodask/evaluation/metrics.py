@@ -1,8 +1,9 @@
-"""Metrics of class probabilities: exact, global, weighted, one pass each; of the ROC AUC of very many rows, a bound.
+"""Metrics of predictions: exact, global, weighted, one pass each; of the ROC AUC of very many rows, a bound.
 
 Every metric takes arrays of NumPy, dask or Zarr, or a source whose blocks hold `probability` (N, K), `target` (N,) and,
 if rows are weighted, `weight` or `inclusion` (N,): the weight of a row is then `s = weight / inclusion`. A row of
-weight 2 counts as the same row twice, a row of weight 0 not at all.
+weight 2 counts as the same row twice, a row of weight 0 not at all. The squared error is of predicted numbers, which a
+source calls `prediction` (N,).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from protodask.engine import Block, EngineLike, Reduction, Source, add_records, 
 from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, area_interval
-from protodask.evaluation.given_rows import check_rows, source_of
+from protodask.evaluation.given_rows import check_rows, check_weight, require, row_numbers, source_of, usable_weights
 from protodask.evaluation.interval import CONFIDENCE
 from protodask.evaluation.outcomes import (
     PROBABILITY,
@@ -30,7 +31,7 @@ from protodask.evaluation.outcomes import (
     read_outcomes,
     sum_outcomes,
 )
-from protodask.evaluation.roc import Areas, Curves, collect_curves, curve_bins, finish_areas, merge_curves
+from protodask.evaluation.roc import Areas, Curves, collect_curves, curve_bins, finish_areas
 
 Average = Literal["macro", "weighted"]
 
@@ -84,12 +85,6 @@ def evaluation_partial(
     return EvaluationPartial(sum_outcomes(outcomes, clip), collect_curves(outcomes, most_bins) if roc_auc else None)
 
 
-def merge_evaluations(left: EvaluationPartial, right: EvaluationPartial) -> EvaluationPartial:
-    """The contribution of the rows of both."""
-    curves = None if left.curves is None or right.curves is None else merge_curves(left.curves, right.curves)
-    return EvaluationPartial(add_records(left.sums, right.sums), curves)
-
-
 def finish_evaluation(partial: EvaluationPartial) -> Scores:
     """The metrics of all rows."""
     sums = check_outcomes(partial.sums)
@@ -137,9 +132,9 @@ def _curve_block(block: Block, most_bins: int | None) -> Curves:
     return collect_curves(read_outcomes(block), most_bins)
 
 
-EVALUATION: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_block, merge_evaluations, finish_evaluation)
+EVALUATION: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_block, add_records, finish_evaluation)
 OUTCOMES: Reduction[OutcomeSums, OutcomeSums] = Reduction(_sum_block, add_records, check_outcomes)
-AREAS: Reduction[Curves, Areas] = Reduction(_curve_block, merge_curves, finish_areas)
+AREAS: Reduction[Curves, Areas] = Reduction(_curve_block, add_records, finish_areas)
 
 
 def evaluate(
@@ -291,3 +286,64 @@ def _check_types(probability: Any, target: Any) -> None:
             f"The targets are of type {target.dtype}.",
             "Give each target as the index of its class, an integer from 0.",
         )
+
+
+PREDICTION = "prediction"
+"""Name of the array (N,) that holds a model's predictions."""
+
+
+@dataclass(frozen=True)
+class ErrorSums:
+    """Weighted sums over rows; merges as a monoid."""
+
+    weight: float
+    """`sum s`."""
+    squares: float
+    """`sum s (r - f)^2`."""
+
+
+def squared_error(
+    prediction: ArrayLike | Source,
+    target: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    engine: EngineLike = None,
+) -> float:
+    """`sum_n s_n (r_n - f_n)^2 / sum_n s_n`, in the square of the target's unit.
+
+    `f` are predictions, `r` targets, `s` weights: arrays of NumPy, dask or Zarr, or a source whose blocks hold
+    "prediction", "target" and, if rows are weighted, "weight" or "inclusion"; then `s = weight / inclusion`. A row of
+    weight 0 does not count, whatever its numbers are.
+    """
+    given = {PREDICTION: prediction, TARGET.name: target, WEIGHT.name: weight}
+    source = check_rows(source_of(given, {TARGET.name: "Give the true value of each row as target."}))
+    with open_engine(engine) as opened:
+        error = opened.reduce(source, SQUARED_ERROR, label="squared error")
+        if source is not prediction:
+            opened.forget(source)
+    return error
+
+
+def error_sums(block: Block) -> ErrorSums:
+    """The sums over the rows of a block."""
+    predicted, true = (row_numbers(block, name) for name in (PREDICTION, TARGET.name))
+    weights = usable_weights(block)
+    if weights is not None:
+        kept = weights > 0
+        predicted, true = np.where(kept, predicted, 0.0), np.where(kept, true, 0.0)
+    for name, values in ((PREDICTION, predicted), (TARGET.name, true)):
+        seen = f"The {name} of row {{row}} is missing or infinite."
+        require(block, np.isfinite(values), seen, "Give a finite number for every row.")
+    with np.errstate(over="ignore"):
+        squares = np.square(true - predicted)
+        if weights is None:
+            return ErrorSums(float(block.n_rows), float(squares.sum()))
+        return ErrorSums(float(weights.sum()), float(np.sum(weights * squares)))
+
+
+def finish_error(sums: ErrorSums) -> float:
+    """The mean squared error that the sums amount to; infinite where it is too large for a float64."""
+    check_weight(sums.weight)
+    return sums.squares / sums.weight
+
+
+SQUARED_ERROR: Reduction[ErrorSums, float] = Reduction(error_sums, add_records, finish_error)

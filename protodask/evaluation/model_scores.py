@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from protodask.data import Label
 from protodask.data.format.schema import FEATURES
-from protodask.engine import Block, Engine, Reduction, Source
+from protodask.engine import Block, Engine, Reduction, Source, add_records
 from protodask.evaluation.metrics import (
     EvaluationPartial,
     Scores,
     evaluation_partial,
     finish_evaluation,
-    merge_evaluations,
 )
-from protodask.evaluation.outcomes import predicted_outcomes
+from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
 from protodask.evaluation.roc import curve_bins
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -48,6 +47,14 @@ class ModelScores:
         }
 
 
+def model_outcomes(
+    block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, calibrated: bool = False
+) -> Outcomes:
+    """What the first batches of a model make of a block of features and targets, whose classes are `codes`."""
+    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
+    return predicted_outcomes(block, probability, codes)
+
+
 def _evaluate_rows(
     block: Block,
     model: PrototypeSet,
@@ -57,11 +64,10 @@ def _evaluate_rows(
     most_bins: int | None,
     calibrated: bool,
 ) -> EvaluationPartial:
-    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
-    return evaluation_partial(predicted_outcomes(block, probability, codes), roc_auc, most_bins=most_bins)
+    return evaluation_partial(model_outcomes(block, model, codes, n_batches, calibrated), roc_auc, most_bins=most_bins)
 
 
-MODEL_SCORES: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_rows, merge_evaluations, finish_evaluation)
+MODEL_SCORES: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_rows, add_records, finish_evaluation)
 
 
 def evaluate_model(

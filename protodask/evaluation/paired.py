@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,6 +217,3 @@ def _resampled(difference: Floats, weight: Floats, draws: int, seed: int) -> Ite
         chosen = (keyed_draws(keys[:, None], np.arange(n_blocks)[None, :]) % np.uint64(n_blocks)).astype(np.int64)
         # Sums, not products of matrices: those depend on the threads that compute them.
         yield difference[chosen].sum(axis=1) / weight[chosen].sum(axis=1)
-
-
-LOSSES: tuple[PairedLoss, ...] = get_args(PairedLoss)

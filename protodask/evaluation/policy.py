@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -44,6 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
+from protodask.engine.records import merged_by
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, row_numbers, source_of
 from protodask.evaluation.interval import Interval, check_confidence, normal_quantile
@@ -52,7 +53,6 @@ from protodask.evaluation.ratio import (
     NO_ROWS,
     Floats,
     RatioSums,
-    merge_ratios,
     ratio_error,
     ratio_sums,
     too_large,
@@ -132,9 +132,9 @@ class PolicySums:
     """Of `m/p` of matching rows, weighed by the records that they stand for."""
     any_rows: Moments
     """Of `1/p` of all rows."""
-    least: float
+    least: float = field(metadata=merged_by(min))
     """The smallest reward."""
-    most: float
+    most: float = field(metadata=merged_by(max))
     """The largest reward."""
 
 
@@ -307,18 +307,7 @@ def _require(block: Block, fits: NDArray[np.bool_], name: str, remedy: str) -> N
         )
 
 
-def merge_policies(left: PolicySums, right: PolicySums) -> PolicySums:
-    """The contribution of the rows of both."""
-    return replace(
-        add_records(left, right),
-        ratio=merge_ratios(left.ratio, right.ratio),
-        whole=merge_ratios(left.whole, right.whole),
-        least=min(left.least, right.least),
-        most=max(left.most, right.most),
-    )
-
-
-POLICY: Reduction[PolicySums, PolicySums] = Reduction(policy_sums, merge_policies, identity)
+POLICY: Reduction[PolicySums, PolicySums] = Reduction(policy_sums, add_records, identity)
 
 
 def finish_policy(sums: PolicySums, question: PolicyQuestion) -> PolicyEstimate:
@@ -330,7 +319,7 @@ def finish_policy(sums: PolicySums, question: PolicyQuestion) -> PolicyEstimate:
             "Give a longer log, or use the estimator ips.",
         )
     dropped = question.dropped_zeros or 0
-    ratio = merge_ratios(sums.ratio, zero_rows(int(dropped))) if dropped else sums.ratio
+    ratio = sums.ratio + zero_rows(int(dropped)) if dropped else sums.ratio
     interval = _interval(sums, ratio, question)
     if question.estimator == "dr":
         interval = _with_expected(interval, sums, question.confidence)

@@ -13,7 +13,7 @@ from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, TARGET, Col
 from protodask.data.tables.encoding import Unseen, encode_group
 from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.source_files import check_present
-from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some
 from protodask.evaluation.policy import (
@@ -25,7 +25,6 @@ from protodask.evaluation.policy import (
     PolicyQuestion,
     PolicySums,
     finish_policy,
-    merge_policies,
     policy_sums,
 )
 from protodask.prototypes.model import PrototypeSet
@@ -237,4 +236,4 @@ def _judge_block(
     return policy_sums(Block(block.number, block.start, {**log, MATCH: match}), question)
 
 
-LOGGED_POLICY: Reduction[PolicySums, PolicySums] = Reduction(_judge_block, merge_policies, identity)
+LOGGED_POLICY: Reduction[PolicySums, PolicySums] = Reduction(_judge_block, add_records, identity)

@@ -15,13 +15,13 @@ overlap `sum sqrt(a c) / sqrt(A C)` of the two classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine.records import joined, taken
+from protodask.engine.records import joined, merged_by, taken
 from protodask.evaluation.score_bins import (
     FIRST_FREE,
     Floats,
@@ -96,8 +96,8 @@ class GridSums:
 
     weight: Floats
     """Of negatives and of positives (M + 1, 2)."""
-    lowest: Keys
-    highest: Keys
+    lowest: Keys = field(metadata=merged_by(np.minimum))
+    highest: Keys = field(metadata=merged_by(np.maximum))
 
 
 def bin_rows(
@@ -248,13 +248,6 @@ def find_cells(grid: Grid, key: Keys) -> NDArray[np.intp]:
     early = np.flatnonzero(key < grid.lowest[cell])
     cell[early] = np.maximum(np.searchsorted(grid.lowest, key[early], side="right") - 1, 0)
     return cell
-
-
-def merge_sums(left: GridSums, right: GridSums) -> GridSums:
-    """The sums over the rows of both."""
-    return GridSums(
-        left.weight + right.weight, np.minimum(left.lowest, right.lowest), np.maximum(left.highest, right.highest)
-    )
 
 
 def refine_cells(cells: Cells, grid: Grid, sums: GridSums) -> Cells:

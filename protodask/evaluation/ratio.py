@@ -7,6 +7,10 @@ and by the delta method (linearise the ratio around the means of numerator and d
 
 With all weights equal that is the variance of a mean. A row that was kept with probability `l` has `1/l` as a factor
 of `g`; that the draw of what is kept is random, too, is in the formula already.
+
+`sum g` and `sum g y` are added up without rounding, so that neither order nor blocks nor added zeros change them. Such
+a sum is a whole number of units of `2**-UNIT_BITS`, of which every finite float64 is a multiple; whole numbers of
+Python have no largest one. Adding two sums merges them, and `left / right` of two is their ratio, rounded once.
 """
 
 from __future__ import annotations
@@ -18,9 +22,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.errors import InputError
-from protodask.evaluation.exact_sums import UNIT_BITS, exact_count, exact_sum
 
 Floats = NDArray[np.float64]
+
+
+UNIT_BITS = 1126
+"""The smallest float64, `2**-1074`, has a mantissa of which 52 bits lie below it as `frexp` scales it."""
+
+HALF_BITS = 27
+"""Mantissas are summed in two halves of this many bits, which `SLICE_ROWS` of them cannot fill beyond 53 bits."""
+
+SLICE_ROWS = 2**20
+"""Values summed at a time, so that temporaries stay small."""
+
+
+def exact_sum(values: NDArray[np.float64]) -> int:
+    """The sum of finite values, in units of `2**-UNIT_BITS`."""
+    return sum(_slice_sum(values[first : first + SLICE_ROWS]) for first in range(0, len(values), SLICE_ROWS))
+
+
+def exact_count(count: int) -> int:
+    """The sum of so many ones."""
+    return count << UNIT_BITS
+
+
+def _slice_sum(values: NDArray[np.float64]) -> int:
+    mantissa, exponent = np.frexp(values)
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    place = exponent.astype(np.int64) + (UNIT_BITS - 53)  # value = whole * 2**place units, and place >= 0
+    high = np.bincount(place, weights=whole >> HALF_BITS)
+    low = np.bincount(place, weights=whole & (2**HALF_BITS - 1))
+    total = 0
+    for shift in np.flatnonzero((high != 0) | (low != 0)).tolist():
+        total += ((int(high[shift]) << HALF_BITS) + int(low[shift])) << shift
+    return total
 
 
 @dataclass(frozen=True)
@@ -42,6 +77,20 @@ class RatioSums:
     """`sum g^2 y / sum g^2`."""
     spread: float
     """`sum g^2 (y - centre)^2`."""
+
+    def __add__(self, other: RatioSums) -> RatioSums:
+        """The sums over the rows of both."""
+        squares = self.squares + other.squares
+        share = other.squares / squares if squares > 0 else 0.0
+        distance = other.centre - self.centre
+        return RatioSums(
+            rows=self.rows + other.rows,
+            weight=self.weight + other.weight,
+            total=self.total + other.total,
+            squares=squares,
+            centre=self.centre + share * distance,
+            spread=self.spread + other.spread + self.squares * share * (distance * distance),
+        )
 
 
 NO_ROWS = RatioSums(0, 0, 0, 0.0, 0.0, 0.0)
@@ -69,21 +118,6 @@ def ratio_sums(weight: Floats | None, product: Floats, value: Floats) -> RatioSu
 def zero_rows(rows: int) -> RatioSums:
     """The sums over so many rows with `g = 1` and `y = 0`."""
     return RatioSums(rows, exact_count(rows), 0, float(rows), 0.0, 0.0)
-
-
-def merge_ratios(left: RatioSums, right: RatioSums) -> RatioSums:
-    """The sums over the rows of both."""
-    squares = left.squares + right.squares
-    share = right.squares / squares if squares > 0 else 0.0
-    distance = right.centre - left.centre
-    return RatioSums(
-        rows=left.rows + right.rows,
-        weight=left.weight + right.weight,
-        total=left.total + right.total,
-        squares=squares,
-        centre=left.centre + share * distance,
-        spread=left.spread + right.spread + left.squares * share * (distance * distance),
-    )
 
 
 def ratio_error(sums: RatioSums) -> tuple[float, float, float]:

@@ -19,7 +19,7 @@ from protodask.engine import Engine, Source
 from protodask.evaluation.auc_interval import ClassTotals, Spread, delong_spread
 from protodask.evaluation.outcomes import Floats, Outcomes
 from protodask.evaluation.rank_cells import Cells, area_of_cells, bin_rows, cells_of_bins
-from protodask.evaluation.score_bins import BIN_BYTES, FIRST_FREE, ScoreBins, affordable_bins, merge_within
+from protodask.evaluation.score_bins import BIN_BYTES, FIRST_FREE, BoundedBins, affordable_bins
 
 RUN_BYTES = 24
 """A score and two weights; 20 where the scores are float32."""
@@ -36,6 +36,20 @@ class Runs:
     positive: Floats
     negative: Floats
 
+    def __add__(self, other: Curve) -> Runs:
+        """The curve of the rows of both."""
+        if not isinstance(other, Runs):
+            raise TypeError("exact curves do not merge with binned ones")
+        if len(self.score) == 0:
+            return other
+        if len(other.score) == 0:
+            return self
+        return compress_runs(
+            np.concatenate([self.score, other.score]),
+            np.concatenate([self.positive, other.positive]),
+            np.concatenate([self.negative, other.negative]),
+        )
+
 
 MOST_BINS = 2**18
 """Of a curve: with scores spread evenly from 0 to 1 the bound on the error is then about 2e-5."""
@@ -44,17 +58,11 @@ BINS_FREE = 36
 """Free bits of the bins (see `score_bins`): they are narrower than 1/65,536 of their scores, if they are few enough."""
 
 
-@dataclass(frozen=True)
-class BinnedCurve:
-    """A curve that is known at the ends of its bins alone, at most `most` of them."""
+Curve = Runs | BoundedBins
+"""Exact, or known at the ends of bins alone, which have the weights of positives and of negatives."""
 
-    bins: ScoreBins
-    """With the weights of positives and of negatives."""
-    most: int
-
-
-Curve = Runs | BinnedCurve
 Curves = tuple[Curve, ...]
+"""One for each class against the rest; for two classes one curve only, by the probability of class 1."""
 
 
 @dataclass(frozen=True)
@@ -119,31 +127,9 @@ def make_curve(
 ) -> Curve:
     """The curve of some rows, exact or in so many bins at most, of at first so many free bits (see `score_bins`)."""
     if most_bins is not None:
-        return BinnedCurve(bin_rows(score, positive, weight, most_bins, free), most_bins)
+        return BoundedBins(bin_rows(score, positive, weight, most_bins, free), most_bins)
     counted = np.ones(len(score)) if weight is None else weight
     return compress_runs(score, np.where(positive, counted, 0.0), np.where(positive, 0.0, counted))
-
-
-def merge_curves(left: Curves, right: Curves) -> Curves:
-    """The curves of the rows of both."""
-    return tuple(merge_curve(first, second) for first, second in zip(left, right, strict=True))
-
-
-def merge_curve(left: Curve, right: Curve) -> Curve:
-    """One curve of the rows of both."""
-    if isinstance(left, BinnedCurve) and isinstance(right, BinnedCurve):
-        return BinnedCurve(merge_within(left.bins, right.bins, left.most), left.most)
-    if isinstance(left, BinnedCurve) or isinstance(right, BinnedCurve):
-        raise TypeError("exact curves do not merge with binned ones")
-    if len(left.score) == 0:
-        return right
-    if len(right.score) == 0:
-        return left
-    return compress_runs(
-        np.concatenate([left.score, right.score]),
-        np.concatenate([left.positive, right.positive]),
-        np.concatenate([left.negative, right.negative]),
-    )
 
 
 def compress_runs(score: NDArray[np.floating[Any]], positive: Floats, negative: Floats) -> Runs:
@@ -179,7 +165,7 @@ def _scaled(weight: Floats, total: float) -> Floats:
 
 def finish_areas(curves: Curves, classes: ClassTotals | None = None) -> Areas:
     """The areas under merged curves; for their deviation, the totals of the classes (K,)."""
-    ordered = [cells_of_bins(curve.bins) if isinstance(curve, BinnedCurve) else curve for curve in curves]
+    ordered = [cells_of_bins(curve.bins) if isinstance(curve, BoundedBins) else curve for curve in curves]
     value, error = np.array([area_and_error(one) for one in ordered]).T
     spread = None
     if len(ordered) == 1 and classes is not None:

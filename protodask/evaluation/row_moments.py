@@ -31,6 +31,20 @@ class Moments:
     squares: Floats
     """`sum s (x - mean)^2`."""
 
+    def __add__(self, other: Moments) -> Moments:
+        """Those of both: the squares gain `(mean_r - mean_l)^2 W_l W_r / W`."""
+        if self.weight == 0 or other.weight == 0:
+            return other if self.weight == 0 else self
+        weight = self.weight + other.weight
+        with np.errstate(invalid="ignore"):
+            step = other.mean - self.mean
+            return Moments(
+                weight,
+                self.weight_squares + other.weight_squares,
+                self.mean + step * (other.weight / weight),
+                self.squares + other.squares + np.square(step) * (self.weight * other.weight / weight),
+            )
+
 
 def moments(values: Floats, weight: Floats) -> Moments:
     """Moments of figures (N, M) of rows with weights (N,)."""
@@ -46,21 +60,6 @@ def moments(values: Floats, weight: Floats) -> Moments:
 def no_moments(width: int) -> Moments:
     """Those of no rows: the identity of merging."""
     return Moments(0.0, 0.0, np.zeros(width), np.zeros(width))
-
-
-def merge_moments(left: Moments, right: Moments) -> Moments:
-    """Those of both: the squares gain `(mean_r - mean_l)^2 W_l W_r / W`."""
-    if left.weight == 0 or right.weight == 0:
-        return right if left.weight == 0 else left
-    weight = left.weight + right.weight
-    with np.errstate(invalid="ignore"):
-        step = right.mean - left.mean
-        return Moments(
-            weight,
-            left.weight_squares + right.weight_squares,
-            left.mean + step * (right.weight / weight),
-            left.squares + right.squares + np.square(step) * (left.weight * right.weight / weight),
-        )
 
 
 def effective_rows(weight: float, weight_squares: float) -> float:

@@ -5,6 +5,7 @@ number alone, so it is the same however the rows are cut into blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,21 @@ SAMPLE_STREAM = 0x7265706F
 
 @dataclass(frozen=True)
 class RowSample:
-    """Rows in the order of their priority, `n` of them; merges as a monoid, see `MergeSamples`."""
+    """Rows in the order of their priority, `n` of them and at most `most`; merges as a monoid."""
 
     n_rows: int
     """Rows of positive weight that they are drawn from."""
+    most: int
     priority: NDArray[np.uint64]
     rows: Integers
     weight: Floats
     values: NDArray[Any]
     """What is kept of each: its features (n, D), or its familiarity (n,)."""
+
+    def __add__(self, other: RowSample) -> RowSample:
+        """The sample of the rows of both."""
+        parts = ((one.priority, one.rows, one.weight, one.values) for one in (self, other))
+        return RowSample(self.n_rows + other.n_rows, self.most, *smallest_of_both(self.most, *parts))
 
 
 def sample_size(n_features: int) -> int:
@@ -58,7 +65,7 @@ def sample_rows(
     """The sample of some rows, all of positive weight; by the draws of `SAMPLE_STREAM` where none are given."""
     found = keyed_draws(stream_key(0, SAMPLE_STREAM), rows) if priority is None else priority
     chosen = smallest(found, most)
-    return RowSample(len(rows), found[chosen], rows[chosen], weight[chosen], values[chosen])
+    return RowSample(len(rows), most, found[chosen], rows[chosen], weight[chosen], values[chosen])
 
 
 def spread(sample: RowSample) -> Integers:
@@ -75,17 +82,6 @@ def spread(sample: RowSample) -> Integers:
     return found
 
 
-@dataclass(frozen=True)
-class MergeSamples:
-    """Merging of two samples into that of the rows of both, of up to `most` rows."""
-
-    most: int
-
-    def __call__(self, left: RowSample, right: RowSample) -> RowSample:
-        parts = ((one.priority, one.rows, one.weight, one.values) for one in (left, right))
-        return RowSample(left.n_rows + right.n_rows, *smallest_of_both(self.most, *parts))
-
-
 def _sample_block(block: Block, most: int) -> RowSample:
     weight, features = usable_weights(block), block[FEATURES.name]
     if weight is None:
@@ -94,7 +90,9 @@ def _sample_block(block: Block, most: int) -> RowSample:
     return sample_rows(block.rows[kept], weight[kept], features[kept], most)
 
 
+SAMPLE: Reduction[RowSample, RowSample] = Reduction(_sample_block, add, identity)
+
+
 def draw_sample(engine: Engine, source: Source, most: int) -> RowSample:
     """One pass over a source of features."""
-    sampling: Reduction[RowSample, RowSample] = Reduction(_sample_block, MergeSamples(most), identity)
-    return engine.reduce(source, sampling, most, label="sample rows")
+    return engine.reduce(source, SAMPLE, most, label="sample rows")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine import ArraySource, Block, Engine, Reduction, Source, identity
+from protodask.engine import ArraySource, Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.costs import partials_alive
 from protodask.engine.records import joined, taken
 from protodask.engine.sources import leaves
@@ -69,6 +69,15 @@ class ScoreBins:
     highest: Floats
     sums: Floats
     """(B, C)."""
+
+    def __add__(self, other: ScoreBins) -> ScoreBins:
+        """The bins of the rows of both, which are of the same cut."""
+        if len(self.key) == 0:
+            return other
+        if len(other.key) == 0:
+            return self
+        both = _in_order([self, other])
+        return _join(both, both.key, both.free)
 
     @property
     def tied(self) -> NDArray[np.bool_]:
@@ -160,16 +169,6 @@ def _gather(number: Keys, free: np.uint8, score: NDArray[np.floating[Any]], colu
     )
 
 
-def merge_bins(left: ScoreBins, right: ScoreBins) -> ScoreBins:
-    """The bins of the rows of both, which are of the same cut."""
-    if len(left.key) == 0:
-        return right
-    if len(right.key) == 0:
-        return left
-    both = _in_order([left, right])
-    return _join(both, both.key, both.free)
-
-
 def _join(bins: ScoreBins, key: Keys, free: Free) -> ScoreBins:
     """The same rows in bins of these keys, one for each run of equal ones."""
     first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
@@ -188,7 +187,19 @@ def merge_within(left: ScoreBins, right: ScoreBins, most: int) -> ScoreBins:
     if len(left.key) == 0 or len(right.key) == 0:
         return coarsen(right if len(left.key) == 0 else left, most)
     free = max(int(left.free[0]), int(right.free[0]))
-    return coarsen(merge_bins(_with_free(left, free), _with_free(right, free)), most)
+    return coarsen(_with_free(left, free) + _with_free(right, free), most)
+
+
+@dataclass(frozen=True)
+class BoundedBins:
+    """Bins of some rows, at most `most` of them; merges as a monoid."""
+
+    bins: ScoreBins
+    most: int
+
+    def __add__(self, other: BoundedBins) -> BoundedBins:
+        """Those of the rows of both."""
+        return BoundedBins(merge_within(self.bins, other.bins, self.most), self.most)
 
 
 def coarsen(bins: ScoreBins, most: int) -> ScoreBins:
@@ -230,14 +241,12 @@ def _in_order(parts: Sequence[ScoreBins]) -> ScoreBins:
     return taken(every, np.argsort(every.key, kind="stable"))
 
 
-def choose_cuts(bins: ScoreBins, gain: Floats, most: int, finer_by: int = 8) -> Cuts | None:
-    """Cut the `most` bins of the largest positive `gain` (B,) by so many bits; None where there is nothing to gain.
+def choose_cuts(bins: ScoreBins, gain: Floats, most: int, finer_by: int = 8) -> Cuts:
+    """Cut the `most` bins of the largest positive `gain` (B,) by so many bits; none where there is nothing to gain.
 
     Tied bins are left alone. Afterwards there are at most `most * 2^finer_by` bins more.
     """
     worth = np.flatnonzero((gain > 0) & ~bins.tied)
-    if len(worth) == 0:
-        return None
     if len(worth) > most:
         worth = np.sort(worth[np.argsort(-gain[worth], kind="stable")[:most]])
     free = bins.free[worth]
@@ -267,8 +276,4 @@ def _bin_block(block: Block, read: ReadScores, cuts: Sequence[Cuts | None] | Non
     return tuple(bin_scores(score, columns, own) for (score, columns), own in zip(scored, each, strict=True))
 
 
-def _merge_all(left: tuple[ScoreBins, ...], right: tuple[ScoreBins, ...]) -> tuple[ScoreBins, ...]:
-    return tuple(merge_bins(first, second) for first, second in zip(left, right, strict=True))
-
-
-_SCORE_BINS: Reduction[tuple[ScoreBins, ...], tuple[ScoreBins, ...]] = Reduction(_bin_block, _merge_all, identity)
+_SCORE_BINS: Reduction[tuple[ScoreBins, ...], tuple[ScoreBins, ...]] = Reduction(_bin_block, add_records, identity)

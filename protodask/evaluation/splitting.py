@@ -7,7 +7,9 @@ share. Neither changes when rows are appended, so the parts of the longer datase
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from protodask.data.places.locks import sweep
 from protodask.data.places.storage import check_free, check_outside, is_taken
 from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
 from protodask.errors import InputError, ProtodaskError
-from protodask.evaluation.chosen_rows import ChosenRows, choose_rows, slabs, uniform_draws, write_chosen
+from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.interval import is_real
 from protodask.evaluation.subsampling import checked_seed
 
@@ -112,46 +114,27 @@ def split(
                 f"Of the {dataset.n_rows:,} rows, {'none' if taken == 0 else 'all'} would be held out.",
                 f"Give another share or seed, or more rows: each {unit} is drawn by itself.",
             )
-        work = _Writing(dataset, opened, overwrite)
-        second = work.prepared(aside, counts, other)
-        first = work.prepared(Part(share, seed, False, dataset.has_group), rows - counts, where)
-        kept = work.write(second)
-        return work.write(first), kept
+        rest = Part(share, seed, False, dataset.has_group)
+        write_aside = _prepared(dataset, aside, counts, other, opened, overwrite)
+        write_rest = _prepared(dataset, rest, rows - counts, where, opened, overwrite)
+        kept = write_aside()
+        return write_rest(), kept
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """A part that is to lie at a place, and the dataset there, if that is the part already."""
+def _prepared(
+    dataset: Dataset, part: Part, counts: Integers, where: str, engine: Engine, overwrite: bool
+) -> Callable[[], Dataset]:
+    """Puts a part, with so many rows of each block, in its place, unless it is there.
 
-    where: str
-    source: ChosenRows
-    note: str
-    found: Dataset | None
-
-
-@dataclass(frozen=True)
-class _Writing:
-    """What both parts are written with."""
-
-    dataset: Dataset
-    engine: Engine
-    overwrite: bool
-
-    def prepared(self, part: Part, counts: Integers, where: str) -> _Prepared:
-        """A part, with so many rows of each block; a place that is taken by something else is refused."""
-        chosen, note = choose_rows(self.dataset, part, counts), _note(self.dataset, part)
-        found = _same(where, note, chosen.layout.n_rows, self.dataset)
-        if found is None:
-            check_free(where, self.overwrite)
-        else:
-            sweep(where)  # who wrote it may have been killed just after
-        return _Prepared(where, chosen, note, found)
-
-    def write(self, part: _Prepared) -> Dataset:
-        """Put a part in its place, unless it is there."""
-        if part.found is not None:
-            return part.found
-        return write_chosen(part.source, part.where, part.note, self.engine, self.overwrite)
+    A place that is taken by something else is refused at once.
+    """
+    chosen, note = choose_rows(dataset, part, counts), _note(dataset, part)
+    found = _same(where, note, chosen.layout.n_rows, dataset)
+    if found is not None:
+        sweep(where)  # who wrote it may have been killed just after
+        return lambda: found
+    check_free(where, overwrite)
+    return lambda: write_chosen(chosen, where, note, engine, overwrite)
 
 
 def _same(where: str, note: str, rows: int, dataset: Dataset) -> Dataset | None:
@@ -173,21 +156,16 @@ def _note(dataset: Dataset, part: Part) -> str:
     return f"{what} of {dataset.n_rows} of the dataset {dataset.key}: {how}."
 
 
-def _count_block(number: Block, dataset: Dataset, part: Part) -> Integers:
+def _count_block(number: Block, dataset: Dataset, part: Part) -> tuple[int, ...]:
     start, stop = dataset.layout.bounds(number.number)
     chosen = part(dataset.read(number.number)) if part.by_group else part.of(np.arange(start, stop))
-    return np.array([np.count_nonzero(chosen)])
+    return (int(np.count_nonzero(chosen)),)
 
 
-def _joined(left: Integers, right: Integers) -> Integers:
-    return np.concatenate([left, right])  # the tree merges in the order of the blocks
-
-
-COUNT: Reduction[Integers, Integers] = Reduction(_count_block, _joined, identity)
-"""Rows of a part in each block; the dataset is read for its groups alone."""
+COUNT: Reduction[tuple[int, ...], tuple[int, ...]] = Reduction(_count_block, add, identity)
+"""Rows of a part in each block, in whose order the tree merges; the dataset is read for its groups alone."""
 
 
 def _count(dataset: Dataset, part: Part, engine: Engine) -> Integers:
-    return engine.reduce(
-        BlockNumbers(dataset.layout), COUNT, engine.share(dataset), engine.share(part), label="drawing rows"
-    )
+    numbers = BlockNumbers(dataset.layout)
+    return np.array(engine.reduce(numbers, COUNT, engine.share(dataset), engine.share(part), label="drawing rows"))

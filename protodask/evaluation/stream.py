@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, Label, label_numbers, numbers_of
-from protodask.data.format.summary import Summary, merge_summaries, summarize_rows
+from protodask.data.format.summary import Summary, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.paired import row_losses
-from protodask.evaluation.row_moments import Moments, merge_moments, moments, no_moments
-from protodask.evaluation.row_sample import MergeSamples, RowSample, draw_sample, sample_rows, sample_size, spread
+from protodask.evaluation.row_moments import Moments, moments, no_moments
+from protodask.evaluation.row_sample import RowSample, draw_sample, sample_rows, sample_size, spread
 from protodask.prototypes.fitted import familiarity
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -190,8 +190,7 @@ def sum_seen(seen: SeenRows, watch: Watch) -> StreamSums:
         labels = np.bincount(target, weights=counted, minlength=watch.n_labels).astype(np.float64)
         for first in range(0, n_rows, SLAB_ROWS):
             own = slice(first, first + SLAB_ROWS)
-            part = moments(_figures(probability[own], target[own], watch.n_labels), counted[own])
-            figures = merge_moments(figures, part)
+            figures += moments(_figures(probability[own], target[own], watch.n_labels), counted[own])
     summary = summarize_rows(features, np.zeros(n_rows, dtype=np.int32), seen.weight, 1)
     return StreamSums(
         summary,
@@ -229,24 +228,7 @@ def _figures(probability: Floats, target: Integers, n_labels: int) -> Floats:
     return np.column_stack([loss, correct, (target[:, None] == own) - probability])
 
 
-def merge_streams(left: StreamSums, right: StreamSums) -> StreamSums:
-    """The sums over the rows of both."""
-    return StreamSums(
-        merge_summaries(left.summary, right.summary),
-        left.weight_squares + right.weight_squares,
-        left.counts + right.counts,
-        left.familiarity + right.familiarity,
-        left.predicted + right.predicted,
-        left.probability + right.probability,
-        left.labels + right.labels,
-        merge_moments(left.figures, right.figures),
-        add_records(left.calibration, right.calibration),
-        MergeSamples(SAMPLED)(left.sample, right.sample),
-        left.outside + right.outside,
-    )
-
-
-STREAM: Reduction[StreamSums, StreamSums] = Reduction(sum_stream, merge_streams, identity)
+STREAM: Reduction[StreamSums, StreamSums] = Reduction(sum_stream, add_records, identity)
 
 
 def _rounded(values: NDArray[np.floating]) -> NDArray[np.float32]:

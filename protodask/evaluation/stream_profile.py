@@ -40,6 +40,9 @@ RECORD = RecordKind(
     "Make it again, or restore it from a copy.",
 )
 
+OUTCOMES = ("labels", "mean", "variance", "calibration")
+"""What a record holds of an `OutcomeProfile`."""
+
 QUANTILES = {"p01": 0.01, "p05": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99}
 """Levels of familiarity by their names, which hold no dots."""
 
@@ -179,12 +182,7 @@ def profile_record(profile: StreamProfile) -> dict[str, Any]:
         "probability": profile.probability.tolist(),
         "outcomes": None
         if outcomes is None
-        else {
-            "labels": outcomes.labels.tolist(),
-            "mean": outcomes.mean.tolist(),
-            "variance": outcomes.variance.tolist(),
-            "calibration": outcomes.calibration.reshape(-1).tolist(),
-        },
+        else {name: getattr(outcomes, name).reshape(-1).tolist() for name in OUTCOMES},
     }
     return seal(record, RECORD.name)
 

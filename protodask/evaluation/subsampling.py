@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import INCLUSION, row_weights
 from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free, check_outside
-from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
+from protodask.engine import Block, Engine, EngineLike, Reduction, add_records, identity, open_engine
+from protodask.engine.records import merged_by
 from protodask.errors import InputError, some
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.interval import is_real
@@ -95,16 +96,12 @@ def check_rates(rates: Rates | None, budget: float | None) -> None:
             )
         named = rates.items() if isinstance(rates, Mapping) else enumerate(rates)
         for label, rate in named:
-            _check_rate(label, rate)
-
-
-def _check_rate(label: object, rate: object) -> None:
-    if not (is_real(rate) and 0 < rate <= 1):
-        raise InputError(
-            "bad-setting",
-            f"The rate of {label!r} is {rate!r}.",
-            "Give a probability above 0 and up to 1: rows that are left out for sure stand for nothing.",
-        )
+            if not (is_real(rate) and 0 < rate <= 1):
+                raise InputError(
+                    "bad-setting",
+                    f"The rate of {label!r} is {rate!r}.",
+                    "Give a probability above 0 and up to 1: rows that are left out for sure stand for nothing.",
+                )
 
 
 def checked_seed(seed: object) -> int:
@@ -161,19 +158,7 @@ def _rows_by_stratum(dataset: Dataset, strata: Strata, engine: EngineLike) -> In
     if strata.column is None and dataset.summary.rows == dataset.n_rows:
         return dataset.summary.class_rows
     with open_engine(engine) as opened:
-        return _count(dataset, strata, np.ones(len(strata.shown)), 0, opened).rows
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Which rows of a dataset are kept."""
-
-    dataset: Dataset
-    strata: Strata
-    rates: Floats
-    """Of each part."""
-    seed: int
-    counted: KeptCounts
+        return _count(dataset, RateDraw(strata, (1.0,) * len(strata.shown), 0), opened).rows
 
 
 def subsample(
@@ -214,8 +199,8 @@ def drawn(
     seed: int,
     engine: EngineLike,
     overwrite: bool,
-) -> tuple[Dataset, Draw]:
-    """What `subsample` writes, and how it was drawn."""
+) -> tuple[Dataset, RateDraw, KeptCounts]:
+    """What `subsample` writes, how it was drawn, and how many rows that keeps."""
     where = locate(out)
     check_rates(rates, budget)
     seed = checked_seed(seed)
@@ -225,14 +210,13 @@ def drawn(
     strata = of_classes(dataset) if by is None else of_values(dataset, by, named)
     with open_engine(engine) as opened:
         chosen = stratum_rates(dataset, strata, rates, budget, opened)
-        counted = _count(dataset, strata, chosen, seed, opened)
+        draw = RateDraw(strata, tuple(chosen.tolist()), seed)
+        counted = _count(dataset, draw, opened)
         _require_strata(counted, chosen, strata)
-        draw = Draw(dataset, strata, chosen, seed, counted)
         row_bytes = dataset.metadata.row_bytes + (0 if dataset.has_inclusion else INCLUSION_BYTES)
-        choice = RateDraw(strata, tuple(chosen.tolist()), seed)
-        kept = choose_rows(dataset, choice, counted.by_block, row_bytes)
+        kept = choose_rows(dataset, draw, counted.by_block, row_bytes)
         name = dataset.metadata.inclusion_name or _free_name(dataset)
-        return write_chosen(kept, where, _note(draw), opened, overwrite, name), draw
+        return write_chosen(kept, where, _note(dataset, draw), opened, overwrite, name), draw, counted
 
 
 INCLUSION_BYTES = 8
@@ -249,12 +233,11 @@ def _free_name(dataset: Dataset) -> str:
     return name
 
 
-def _note(draw: Draw) -> str:
-    dataset, strata = draw.dataset, draw.strata
-    named = [f"{label!r} {rate!r}" for label, rate in zip(strata.shown, draw.rates.tolist(), strict=True)]
+def _note(dataset: Dataset, draw: RateDraw) -> str:
+    named = [f"{label!r} {rate!r}" for label, rate in zip(draw.strata.shown, draw.rates, strict=True)]
     return (
-        f"Subsample of {dataset.n_rows} rows of the dataset {dataset.key}, seed {draw.seed}; rates by {strata.what}: "
-        f"{some(named)}."
+        f"Subsample of {dataset.n_rows} rows of the dataset {dataset.key}, seed {draw.seed}; rates by "
+        f"{draw.strata.what}: {some(named)}."
     )
 
 
@@ -298,7 +281,7 @@ def is_kept(block: Block, codes: Integers, rates: Floats, seed: int) -> NDArray[
 class KeptCounts:
     """How many rows some blocks, one after the other, have and keep."""
 
-    by_block: Integers
+    by_block: Integers = field(metadata=merged_by(lambda left, right: np.concatenate([left, right])))
     """Rows that are kept of each block."""
     rows: Integers
     """Rows of each part."""
@@ -308,32 +291,22 @@ class KeptCounts:
     """Rows that these stand for."""
 
 
-def _count_block(number: Block, dataset: Dataset, strata: Strata, rates: Floats, seed: int) -> KeptCounts:
+def _count_block(number: Block, dataset: Dataset, draw: RateDraw) -> KeptCounts:
     block = dataset.read(number.number)
-    codes, n_parts = strata.codes(block), len(rates)
-    kept = is_kept(block, codes, rates, seed)
+    codes, rates, n_parts = draw.strata.codes(block), np.array(draw.rates), len(draw.rates)
+    kept = is_kept(block, codes, rates, draw.seed)
     counted = np.bincount(codes[kept], minlength=n_parts)
     weights = row_weights(block)
     stands_for = counted if weights is None else np.bincount(codes[kept], weights[kept], n_parts)
     return KeptCounts(np.array([kept.sum()]), np.bincount(codes, minlength=n_parts), counted, stands_for / rates)
 
 
-def _merge_counts(left: KeptCounts, right: KeptCounts) -> KeptCounts:
-    return KeptCounts(
-        np.concatenate([left.by_block, right.by_block]),  # the tree merges in the order of the blocks
-        left.rows + right.rows,
-        left.kept + right.kept,
-        left.weight + right.weight,
-    )
-
-
-COUNT: Reduction[KeptCounts, KeptCounts] = Reduction(_count_block, _merge_counts, identity)
+COUNT: Reduction[KeptCounts, KeptCounts] = Reduction(_count_block, add_records, identity)
 """Counts for a draw, by the numbers of the blocks: what is read once need not push out what is cached for training."""
 
 
-def _count(dataset: Dataset, strata: Strata, rates: Floats, seed: int, engine: Engine) -> KeptCounts:
-    numbers = BlockNumbers(dataset.layout)
-    return engine.reduce(numbers, COUNT, engine.share(dataset), strata, rates, seed, label="drawing rows")
+def _count(dataset: Dataset, draw: RateDraw, engine: Engine) -> KeptCounts:
+    return engine.reduce(BlockNumbers(dataset.layout), COUNT, engine.share(dataset), draw, label="drawing rows")
 
 
 def _require_strata(counted: KeptCounts, rates: Floats, strata: Strata) -> None:

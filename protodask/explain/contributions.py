@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import check_finite
 from protodask.errors import InputError
-from protodask.explain.dominance import dominant_size, winning_class
+from protodask.explain.dominance import decided
 from protodask.explain.explanation import Contribution, Explanation, FeatureMatch
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.kernel import FARTHEST
@@ -100,12 +100,12 @@ class _Explainer:
         order = np.argsort(-impacts, kind="stable")  # by batch and position where equal, as they are laid out
         order = order[: int(np.count_nonzero(impacts))]
         ordered, classes = impacts[order], self._classes[order]
-        size = dominant_size(model.marginals, ordered, classes)
+        winner, size = decided(model.marginals, ordered, classes)
         listed, rest = order[: self._most], slice(self._most, None)
         return Explanation(
             classes=model.classes,
             probability=unscaled / total,
-            predicted=model.classes[winning_class(model.marginals, ordered, classes)],
+            predicted=model.classes[winner],
             familiarity=float(impacts.sum()),
             marginal_share=float(model.marginals.sum()) / total,
             marginal=model.marginals / total,

@@ -16,6 +16,7 @@ not in question here.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,24 +25,15 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def winning_class(marginals: Floats, impacts: Floats, classes: Integers) -> int:
-    """The class of the largest `p0_k + sum of its impacts`, the first of several."""
-    return _Evidence(marginals, impacts, classes).winner()
+def decided(marginals: Floats, impacts: Floats, classes: Integers) -> tuple[int, int]:
+    """The class of the largest `p0_k + sum of its impacts`, the first of several, and what fixes it.
 
-
-def dominant_size(marginals: Floats, impacts: Floats, classes: Integers) -> int:
-    """Length of the smallest prefix of `impacts` (J,), strongest first, that fixes the winner; 0 if `p0` alone does."""
+    That is the length of the smallest prefix of `impacts` (J,), strongest first, that does; 0 if `p0` alone does.
+    """
     evidence = _Evidence(marginals, impacts, classes)
     winner = evidence.winner()
-    # A longer prefix leaves less to change, so it fixes what a shorter one fixes: bisection finds where that begins.
-    low, high = 0, len(impacts)
-    while low < high:
-        middle = (low + high) // 2
-        if evidence.is_fixed(winner, middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    # A longer prefix leaves less to change, so it fixes what a shorter one fixes.
+    return winner, bisect_left(range(len(impacts)), True, key=lambda size: evidence.is_fixed(winner, size))
 
 
 class _Evidence:

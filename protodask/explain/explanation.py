@@ -64,6 +64,20 @@ class Contribution:
     """Whether it is in the dominant set: see `Explanation.dominant_size`."""
     features: tuple[FeatureMatch, ...]
 
+    def describe(self) -> dict[str, Any]:
+        """All but the features, as plain values by the names that files and tables have for them."""
+        return {
+            "batch": self.batch,
+            "position": self.position,
+            "training_row": self.row,
+            "class": self.label,
+            "share": self.share,
+            "impact": self.impact,
+            "weight": self.weight,
+            "similarity": self.similarity,
+            "dominant": self.dominant,
+        }
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -89,6 +103,21 @@ class Explanation:
 
     def __str__(self) -> str:
         return as_text(self)
+
+
+JOINERS = "\u200c\u200d\u00a0"
+"""Not printable by themselves, but part of how some scripts are written."""
+
+
+def visible(value: object) -> str:
+    """A name as text that any file can hold: characters without a shape are written as escapes.
+
+    Among them are those that reverse the direction of what follows, which could make a name read as another.
+    """
+    return "".join(
+        letter if letter.isprintable() or letter in JOINERS else letter.encode("unicode_escape").decode()
+        for letter in str(value)
+    )
 
 
 def said_of_prediction(explanation: Explanation) -> str:
@@ -130,17 +159,30 @@ def prototype_lines(explanation: Explanation) -> Lines:
     return lines
 
 
+class ComparedFeature(NamedTuple):
+    """A feature of a row beside that of some prototypes; None where the batch of a prototype does not look at it."""
+
+    name: str
+    value: float
+    matches: list[FeatureMatch | None]
+
+
+def compared_features(strongest: Sequence[Contribution]) -> list[ComparedFeature]:
+    """The features that any of the prototypes is compared in, by the largest of their weights."""
+    found = [{match.name: match for match in contribution.features} for contribution in strongest]
+    every = sorted((match for own in found for match in own.values()), key=lambda match: -match.weight)
+    values = {match.name: match.value for match in every}
+    return [ComparedFeature(name, value, [own.get(name) for own in found]) for name, value in values.items()]
+
+
 def feature_lines(explanation: Explanation) -> Lines:
     """The row and the strongest prototypes feature by feature, heaviest features first; none if none is looked at."""
-    matches = [{match.name: match for match in item.features} for item in explanation.contributions[:SIDE_BY_SIDE]]
-    every = sorted((match for found in matches for match in found.values()), key=lambda match: -match.weight)
-    values = {match.name: match.value for match in every}
-    if not values:
-        return []
-    lines: Lines = [("feature", "this row", *(f"#{rank}" for rank in range(1, len(matches) + 1)))]
-    for name, value in values.items():
-        lines.append((name, value_of(value), *(_compared(found.get(name)) for found in matches)))
-    return lines
+    strongest = explanation.contributions[:SIDE_BY_SIDE]
+    lines: Lines = [
+        (name, value_of(value), *map(_compared, matches)) for name, value, matches in compared_features(strongest)
+    ]
+    header = ("feature", "this row", *(f"#{rank}" for rank in range(1, len(strongest) + 1)))
+    return [header, *lines] if lines else []
 
 
 COMPARED = "Values, and in brackets how similar they are to those of the row (1: the same)"

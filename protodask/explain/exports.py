@@ -74,16 +74,6 @@ def check_export(path: str, overwrite: bool, n_tables: int = 1) -> None:
             f"A {suffix} file holds one table, and there are {n_tables}.",
             "Write them to one file each, or all to one .xlsx file.",
         )
-    _check_library(suffix)
-    check_file_free(path, overwrite)
-
-
-def suffix_of(path: str) -> str:
-    """The suffix of a path, with its dot, in lower case."""
-    return os.path.splitext(path)[1].lower()
-
-
-def _check_library(suffix: str) -> None:
     package, extra = ("pyarrow", "tabular") if suffix == ".parquet" else ("openpyxl", "report")
     seen = f"Writing {suffix} files needs {package}, which is not installed."
     with needed(seen, f"Install protodask[{extra}], or write a .csv file."):
@@ -91,6 +81,12 @@ def _check_library(suffix: str) -> None:
             import pyarrow.parquet  # noqa: F401
         elif suffix == ".xlsx":
             import openpyxl  # noqa: F401
+    check_file_free(path, overwrite)
+
+
+def suffix_of(path: str) -> str:
+    """The suffix of a path, with its dot, in lower case."""
+    return os.path.splitext(path)[1].lower()
 
 
 def _csv(table: Table) -> Iterator[bytes]:

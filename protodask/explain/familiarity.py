@@ -11,6 +11,7 @@ A small one says that the model has hardly ever seen such a thing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
-from protodask.evaluation.row_sample import MergeSamples, RowSample, sample_rows
+from protodask.evaluation.row_sample import RowSample, sample_rows
 from protodask.prototypes.candidates import priority
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -74,6 +75,9 @@ def sample_familiarity(block: Block, model: PrototypeSet, n_batches: int, seed: 
     return replace(sample, values=familiarity)
 
 
+SAMPLE: Reduction[RowSample, RowSample] = Reduction(sample_familiarity, add, identity)
+
+
 def familiarity_reference(sample: RowSample, n_batches: int) -> FamiliarityReference:
     """The reference made of a sample of familiarities, each as often as it is there."""
     order = np.lexsort((sample.rows, sample.values))
@@ -99,8 +103,7 @@ def reference(
         raise InputError("bad-setting", f"A reference of {most} rows is asked for.", "Give a number of rows from 1.")
     if source.layout.n_rows == 0:
         raise InputError("no-rows", "The held-out data has no rows.", "Give held-out rows.")
-    sampling: Reduction[RowSample, RowSample] = Reduction(sample_familiarity, MergeSamples(most), identity)
-    sample = engine.reduce(source, sampling, engine.share(model), count, seed, most, label="familiarity")
+    sample = engine.reduce(source, SAMPLE, engine.share(model), count, seed, most, label="familiarity")
     engine.forget(source)
     if sample.n_rows == 0:
         raise InputError(

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
+from protodask.evaluation.given_rows import check_rows
 from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
@@ -96,11 +98,11 @@ def permutation_importance(
     for name, value, least in (("repeats", repeats, 1), ("most_rows", most_rows, 1), ("seed", seed, 0)):
         if value not in range(least, 2**63):
             raise InputError("bad-setting", f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
-    if source.layout.n_rows == 0:
-        raise InputError("no-rows", "There are no rows to evaluate.", "Give at least one row.")
+    check_rows(source)
     (count,) = model.batch_counts(n_batches)
     names, groups = _columns(model)
-    used = _active_groups(model, groups, count)
+    active = {index for batch in model.batches[:count] for index in batch.looked_at.tolist()}
+    used = [position for position, group in enumerate(groups) if active.intersection(group)]
     numbers = spread(source.layout.n_blocks, MOST_BLOCKS)
     rows_per_block = -(-_rows_wanted(model, groups, used, count, int(repeats), int(most_rows)) // len(numbers))
     task = _Task(
@@ -136,27 +138,25 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Cells:
-    """Of each block that has rows of positive weight, in order: its sums, at most `MOST_BLOCKS` of them."""
+class _Cell:
+    """The sums of a block that has rows of positive weight."""
 
-    rows: tuple[int, ...]
-    weight: tuple[float, ...]
-    loss: tuple[float, ...]
+    rows: int
+    weight: float
+    loss: float
     """`sum s l`."""
-    change: tuple[Floats, ...]
+    change: Floats
     """`sum s (l(permuted) - l)` by column and repeat."""
 
 
-def _merge(left: _Cells, right: _Cells) -> _Cells:
-    return _Cells(
-        left.rows + right.rows, left.weight + right.weight, left.loss + right.loss, left.change + right.change
-    )
+_Cells = tuple[_Cell, ...]
+"""In the order of the blocks, at most `MOST_BLOCKS` of them."""
 
 
 def _block_cells(block: Block, model: PrototypeSet, codes: NDArray[np.int64], task: _Task) -> _Cells:
     rows = _sample(block, task.rows)
     if len(rows) == 0:
-        return _Cells((), (), (), ())
+        return ()
     features = np.array(block[FEATURES.name][rows])  # a copy: its columns are exchanged and put back
     kernels = tuple(batch.kernel(model.n_classes, model.precision) for batch in model.batches[: task.batches])
     seen = tuple(batch.looked_at for batch in model.batches[: task.batches])
@@ -179,10 +179,10 @@ def _block_cells(block: Block, model: PrototypeSet, codes: NDArray[np.int64], ta
             difference = _losses(_probability(model, changed, len(rows)), outcomes) - loss
             change[place, repeat] = float(outcomes.weight @ difference)
         features[:, index] = original
-    return _Cells((len(rows),), (float(outcomes.weight.sum()),), (float(outcomes.weight @ loss),), (change,))
+    return (_Cell(len(rows), float(outcomes.weight.sum()), float(outcomes.weight @ loss), change),)
 
 
-CELLS: Reduction[_Cells, _Cells] = Reduction(_block_cells, _merge, identity)
+CELLS: Reduction[_Cells, _Cells] = Reduction(_block_cells, add, identity)
 
 
 def _sample(block: Block, most: int) -> Integers:
@@ -222,11 +222,6 @@ def _columns(model: PrototypeSet) -> tuple[tuple[str, ...], tuple[tuple[int, ...
     return tuple(column.name for column in model.columns), groups
 
 
-def _active_groups(model: PrototypeSet, groups: tuple[tuple[int, ...], ...], n_batches: int) -> list[int]:
-    active = {index for batch in model.batches[:n_batches] for index in batch.looked_at.tolist()}
-    return [position for position, group in enumerate(groups) if active.intersection(group)]
-
-
 def _rows_wanted(
     model: PrototypeSet, groups: tuple[tuple[int, ...], ...], used: list[int], n_batches: int, repeats: int, most: int
 ) -> int:
@@ -241,7 +236,7 @@ def _rows_wanted(
 def _finish(
     cells: _Cells, names: tuple[str, ...], groups: tuple[tuple[int, ...], ...], used: list[int], repeats: int
 ) -> Importance:
-    total = math.fsum(cells.weight)
+    total = math.fsum(cell.weight for cell in cells)
     if not 0 < total < math.inf:
         raise InputError(
             "no-rows",
@@ -250,8 +245,8 @@ def _finish(
         )
     mean, error = np.zeros(len(names)), np.zeros(len(names))
     if used:
-        weight = np.array(cells.weight)
-        delta = np.stack(cells.change) / weight[:, None, None]  # (blocks, columns, repeats)
+        weight = np.array([cell.weight for cell in cells])
+        delta = np.stack([cell.change for cell in cells]) / weight[:, None, None]  # (blocks, columns, repeats)
         mean[used] = np.einsum("b,bgr->g", weight, delta) / (total * repeats)
         error[used] = _standard_error(delta, weight, mean[used])
     return Importance(
@@ -259,9 +254,9 @@ def _finish(
         features=groups,
         mean=mean,
         standard_error=error,
-        log_loss=math.fsum(cells.loss) / total,
-        rows=sum(cells.rows),
-        blocks=len(cells.rows),
+        log_loss=math.fsum(cell.loss for cell in cells) / total,
+        rows=sum(cell.rows for cell in cells),
+        blocks=len(cells),
         repeats=repeats,
     )
 

@@ -67,10 +67,8 @@ class BatchMap:
                 f"The features have shape {rows.shape} and type {rows.dtype}.",
                 f"Give rows of the model's {self.n_features} features, as numbers.",
             )
-        return self._place(self.shown.measured(self.shown.values(rows).astype(np.float64)))
-
-    def _place(self, selected: Floats) -> Floats:
-        places: Floats = ((selected - self.center) * self.scaling) @ self.axes.T
+        measured = self.shown.measured(self.shown.values(rows).astype(np.float64))
+        places: Floats = ((measured - self.center) * self.scaling) @ self.axes.T
         return places
 
 

@@ -74,15 +74,33 @@ def original_rows(
     with open_engine(engine) as opened:
         found = _take(training, wanted, opened)
     return tuple(
-        _original(item, found[item.row]) if inside[item.batch - 1] else _held(model, item) for item in prototypes
+        OriginalRow(item.batch, item.position, item.row, *found[item.row], complete=True)
+        if inside[item.batch - 1]
+        else _held(model, item)
+        for item in prototypes
     )
 
 
 def check_training(model: PrototypeSet, training: Dataset) -> None:
     """Refuse a dataset that no batch of the model was trained on."""
     trained = training_keys(model)
-    if training.key not in trained:
-        raise _foreign(training, trained)
+    if training.key in trained:
+        return
+    known = sorted({key for key in trained if key is not None})
+    if not known:
+        raise InputError(
+            "unsupported",
+            "The model does not say which dataset it was trained on.",
+            "Leave the training data out: only models of `protodask fit` know theirs. What the model itself holds of "
+            "its prototypes is shown without it.",
+        )
+    raise InputError(
+        "other-run",
+        f"The dataset {mask(training.path)} has the fingerprint {training.key}, and the model was trained on "
+        f"{' and '.join(known)}.",
+        "Give the dataset as it was when the model was trained (`protodask info` shows fingerprints), or leave the "
+        "training data out.",
+    )
 
 
 def training_keys(model: PrototypeSet) -> tuple[str | None, ...]:
@@ -96,24 +114,6 @@ def training_keys(model: PrototypeSet) -> tuple[str | None, ...]:
     # Batches that came before all fits on datasets are those of an estimator, which leave no record.
     unknown = model.n_batches - len(keys)
     return (*(None,) * unknown, *keys) if unknown >= 0 else (None,) * model.n_batches
-
-
-def _foreign(training: Dataset, trained: Sequence[str | None]) -> InputError:
-    known = sorted({key for key in trained if key is not None})
-    if not known:
-        return InputError(
-            "unsupported",
-            "The model does not say which dataset it was trained on.",
-            "Leave the training data out: only models of `protodask fit` know theirs. What the model itself holds of "
-            "its prototypes is shown without it.",
-        )
-    return InputError(
-        "other-run",
-        f"The dataset {mask(training.path)} has the fingerprint {training.key}, and the model was trained on "
-        f"{' and '.join(known)}.",
-        "Give the dataset as it was when the model was trained (`protodask info` shows fingerprints), or leave the "
-        "training data out.",
-    )
 
 
 def _take(training: Dataset, rows: Sequence[int], engine: Engine) -> dict[int, tuple[Label, dict[str, Value]]]:
@@ -130,11 +130,6 @@ def _take(training: Dataset, rows: Sequence[int], engine: Engine) -> dict[int, t
     values = [decode_row(training.columns, features) for features in taken[FEATURES.name]]
     labels = [training.classes[code] for code in taken[TARGET.name].tolist()]
     return dict(zip(rows, zip(labels, values, strict=True), strict=True))
-
-
-def _original(item: Prototype | Contribution, found: tuple[Label, dict[str, Value]]) -> OriginalRow:
-    label, values = found
-    return OriginalRow(item.batch, item.position, item.row, label, values, complete=True)
 
 
 def _held(model: PrototypeSet, item: Prototype | Contribution) -> OriginalRow:
@@ -164,20 +159,13 @@ def decode_row(columns: Sequence[Column], features: NDArray[Any]) -> dict[str, V
             part = part[:-1]
         match column.kind:
             case "numeric":
-                values[column.name] = _shortest(part[0])
+                # The text of a NumPy float is the shortest that its own type reads back as the same number.
+                values[column.name] = float(str(part[0]))
             case "nominal":
                 present = np.flatnonzero(part)
                 values[column.name] = column.categories[int(present[0])] if len(present) == 1 else None
             case "ordinal":
-                values[column.name] = _ordinal(column, float(part[0]))
+                position = float(part[0])
+                inside = position.is_integer() and 0 <= position < len(column.categories)
+                values[column.name] = column.categories[int(position)] if inside else position
     return values
-
-
-def _shortest(value: Any) -> float:
-    # str of a NumPy float is the shortest text that its own type reads back as the same number.
-    return float(str(value))
-
-
-def _ordinal(column: Column, position: float) -> Value:
-    inside = position.is_integer() and 0 <= position < len(column.categories)
-    return column.categories[int(position)] if inside else position

@@ -115,7 +115,8 @@ def budget_plot(
         name_axes(axes, shown(budget_name, LONGEST_NAME[columns]) if lowest else "", "accuracy" if leftmost else "")
     if len(kept) < len(given):
         figure.suptitle(f"{len(kept)} of {len(given)} sizes", fontsize=SMALL, color=MUTED)
-    handles, labels = [_line(position) for position in range(len(methods))], list(methods)
+    handles = [legend_sign(linewidth=1.6, markersize=4.5, **_looks(position)) for position in range(len(methods))]
+    labels = list(methods)
     if points:
         hollow = legend_sign(marker="o", markersize=5, markerfacecolor=PAPER, markeredgecolor=MUTED)
         handles, labels = [*handles, hollow], [*labels, "as measured"]
@@ -189,14 +190,10 @@ def _draw_line(axes: Axes, position: tuple[int, int], budgets: Floats, accuracie
         budgets,
         accuracies,
         where="post",
-        color=class_color(number),
-        linestyle=_style(number),
-        linewidth=_width(number, of),
-        marker=_marker(number),
+        linewidth=WIDEST - (WIDEST - NARROWEST) * number / max(of - 1, 1),
         markersize=3.6,
-        markeredgecolor=PAPER,
-        markeredgewidth=0.4,
         markevery=places,
+        **_looks(number),
     )
 
 
@@ -206,7 +203,7 @@ def _draw_points(axes: Axes, number: int, points: Floats, size: float) -> None:
         mine[:, 1],
         mine[:, 2],
         linestyle="none",
-        marker=_marker(number),
+        marker=_looks(number)["marker"],
         markersize=5,
         markerfacecolor=PAPER,
         markeredgecolor=class_color(number),
@@ -215,25 +212,12 @@ def _draw_points(axes: Axes, number: int, points: Floats, size: float) -> None:
     )
 
 
-def _style(number: int) -> Any:
-    return STYLES[number % len(STYLES)]
-
-
-def _marker(number: int) -> str:
-    return CLASS_MARKERS[number % len(CLASS_MARKERS)]
-
-
-def _width(number: int, of: int) -> float:
-    return WIDEST - (WIDEST - NARROWEST) * number / max(of - 1, 1)
-
-
-def _line(number: int) -> Any:
-    return legend_sign(
-        color=class_color(number),
-        linestyle=_style(number),
-        linewidth=1.6,
-        marker=_marker(number),
-        markersize=4.5,
-        markeredgecolor=PAPER,
-        markeredgewidth=0.4,
-    )
+def _looks(number: int) -> dict[str, Any]:
+    """Of a line and its markers, but for their sizes."""
+    return {
+        "color": class_color(number),
+        "linestyle": STYLES[number % len(STYLES)],
+        "marker": CLASS_MARKERS[number % len(CLASS_MARKERS)],
+        "markeredgecolor": PAPER,
+        "markeredgewidth": 0.4,
+    }

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.errors import needed
+from protodask.explain.explanation import visible
 from protodask.explain.palette import GRID, INK, MUTED, PAPER, class_color, class_marker
-from protodask.explain.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,12 +81,13 @@ def set_ticks(
     axes: Axes, axis: Literal["x", "y"], places: Sequence[float] | NDArray[Any], labels: Sequence[str], **text: Any
 ) -> None:
     """Ticks at these places with these very labels; `text` is how they are to look."""
-    set_places = axes.set_xticks if axis == "x" else axes.set_yticks
-    set_places(np.asarray(places, dtype=np.float64), list(labels), parse_math=False, **text)
+    getattr(axes, f"set_{axis}ticks")(np.asarray(places, dtype=np.float64), list(labels), parse_math=False, **text)
 
 
 def set_log_ticks(axes: Axes, axis: Literal["x", "y"], low: float, high: float, zero: float | None = None) -> None:
     """Ticks at powers of ten between two values on an axis that is logarithmic; `zero` is the place of a 0."""
+    from matplotlib.ticker import NullLocator
+
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     step = max(1, -(-(last - first + 1) // 8))
     exponents = list(range(first, last + 1, step))
@@ -97,18 +98,9 @@ def set_log_ticks(axes: Axes, axis: Literal["x", "y"], low: float, high: float, 
         labels = [f"{place:.2g}" for place in places]
     if zero is not None:
         places, labels = [zero, *places], ["0", *labels]
-    if axis == "x":
-        axes.set_xscale("log")
-    else:
-        axes.set_yscale("log")
-    (axes.xaxis if axis == "x" else axes.yaxis).set_minor_locator(_no_ticks())
+    axes.set(**{f"{axis}scale": "log"})
+    getattr(axes, f"{axis}axis").set_minor_locator(NullLocator())
     set_ticks(axes, axis, places, labels)
-
-
-def _no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
 
 
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")

@@ -205,7 +205,7 @@ def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
     set_ticks(axes, "x", exponents, labels)
     axes.set_xlim(edges[0] - 0.02, edges[-1] + 0.02)
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(_per_cent())
+    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}%")
     name_axes(axes, "familiarity", "share of rows")
     labels = [f"{shown(name)} ({len(values):,} rows)" for name, values in found.items()]
     legend_below(
@@ -219,12 +219,6 @@ def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
 def _usable(values: ArrayLike) -> Floats:
     numbers = np.asarray(values, dtype=np.float64).ravel()
     return numbers[np.isfinite(numbers)]
-
-
-def _per_cent() -> Any:
-    from matplotlib.ticker import FuncFormatter
-
-    return FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 
 
 def importance_plot(importance: Importance, most: int = 20) -> Figure:

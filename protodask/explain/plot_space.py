@@ -23,7 +23,7 @@ from protodask.explain.plot_figures import (
     spread_rows,
     tidy,
 )
-from protodask.explain.surface import Surface
+from protodask.explain.surface import Surface, prototype_values
 from protodask.prototypes.model import PrototypeSet
 
 if TYPE_CHECKING:
@@ -214,7 +214,8 @@ def scatter_plot(
                 present |= _draw_pair(axes, model, rows, codes, (column_feature, row_feature), n)
             _name_panel(axes, model, (i, j), columns)
     figure.align_labels()
-    legend_classes(figure, model.classes, sorted(present or _prototype_classes(model)))
+    present = present or {int(code) for batch in model.batches for code in batch.prototype_class}
+    legend_classes(figure, model.classes, sorted(present))
     return figure
 
 
@@ -230,10 +231,6 @@ def strongest_features(model: PrototypeSet, most: int) -> list[int]:
     return [int(place) for place in order[:most] if weight[place] > 0]
 
 
-def _prototype_classes(model: PrototypeSet) -> set[int]:
-    return {int(code) for batch in model.batches for code in batch.prototype_class}
-
-
 def _checked_classes(target: ArrayLike | None, n_rows: int, n_classes: int) -> Integers | None:
     if target is None:
         return None
@@ -247,14 +244,8 @@ def _checked_classes(target: ArrayLike | None, n_rows: int, n_classes: int) -> I
     return codes.astype(np.int64)
 
 
-def _values(model: PrototypeSet, column: int) -> Floats:
-    """Values of a feature in all prototypes that have it."""
-    found = [batch.values_of(column) for batch in model.batches]
-    return np.concatenate([np.zeros(0), *(values for values in found if values is not None)])
-
-
 def _limits(model: PrototypeSet, rows: Floats, column: int) -> tuple[float, float]:
-    values = np.concatenate([rows[:, column], _values(model, column)])
+    values = np.concatenate([rows[:, column], prototype_values(model, column, model.n_batches)[0]])
     values = values[np.isfinite(values)]
     low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
     if not low <= high:
@@ -267,10 +258,9 @@ def _draw_distribution(
     axes: Axes, model: PrototypeSet, rows: Floats, codes: Integers | None, column: int, limits: tuple[float, float]
 ) -> None:
     edges = np.linspace(*limits, 25)
-    if len(rows) == 0:
-        axes.stairs(np.histogram(_values(model, column), edges)[0], edges, color=MUTED, linewidth=1)
-    elif codes is None:
-        axes.stairs(np.histogram(rows[:, column], edges)[0], edges, color=MUTED, linewidth=1)
+    if len(rows) == 0 or codes is None:
+        values = rows[:, column] if len(rows) else prototype_values(model, column, model.n_batches)[0]
+        axes.stairs(np.histogram(values, edges)[0], edges, color=MUTED, linewidth=1)
     else:
         for position in np.unique(codes).tolist():
             counts = np.histogram(rows[codes == position, column], edges)[0]

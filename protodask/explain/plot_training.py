@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,15 +55,21 @@ def training_plot(curves: Sequence[ArrayLike], iterations: Sequence[int] | None 
     axes = tidy(figure.add_subplot(), grid="y")
     for number, places, curve in drawn:
         shape: dict[str, Any] = {"marker": "o", "markersize": 4} if len(curve) == 1 else {}
-        axes.plot(places, curve, color=class_color(number - 1), linestyle=_style(number - 1), linewidth=1.5, **shape)
+        axes.plot(places, curve, linewidth=1.5, **_looks(number - 1), **shape)
     longest = max(float(places[-1]) for _, places, _ in drawn)
     if longest > LONG_FIT:
         axes.set_xlim(1, longest * 1.05)
         set_log_ticks(axes, "x", 1, longest)
     else:
-        axes.xaxis.set_major_locator(_whole_numbers())
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))
     name_axes(axes, "iteration", "objective")
-    legend_below(figure, [_line(number - 1) for number, _, _ in drawn], [f"batch {number}" for number, _, _ in drawn])
+    legend_below(
+        figure,
+        [legend_sign(linewidth=1.8, **_looks(number - 1)) for number, _, _ in drawn],
+        [f"batch {number}" for number, _, _ in drawn],
+    )
     return figure
 
 
@@ -71,18 +77,9 @@ def _thinned_places(length: int, iterations: int) -> Floats:
     return np.linspace(1, max(iterations, length), length) if length > 1 else np.full(length, float(max(iterations, 1)))
 
 
-def _whole_numbers() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(integer=True, nbins=7, min_n_ticks=1)
-
-
-def _style(position: int) -> Any:
-    return STYLES[position // len(CLASS_COLORS) % len(STYLES)]
-
-
-def _line(position: int) -> Any:
-    return legend_sign(color=class_color(position), linestyle=_style(position), linewidth=1.8)
+def _looks(position: int) -> dict[str, Any]:
+    """Of a line, but for its width."""
+    return {"color": class_color(position), "linestyle": STYLES[position // len(CLASS_COLORS) % len(STYLES)]}
 
 
 def search_plot(result: SearchResult) -> Figure:
@@ -99,8 +96,9 @@ def search_plot(result: SearchResult) -> Figure:
         axes = tidy(figure.add_subplot(), grid="y")
         counts = _draw_by_penalty(axes, trials)
         _mark(axes, result, {place: (x, _mean(trial)) for place, trial, x in _with_places(trials)})
-        handles = [_line(place) for place in range(len(counts))]
-        legend_below(figure, [*handles, *_marks()], [*map(_count_batches, counts), "best", "chosen"])
+        handles = [legend_sign(linewidth=1.8, **_looks(place)) for place in range(len(counts))]
+        names = ["1 batch" if count == 1 else f"{count} batches" for count in counts]
+        legend_below(figure, [*handles, *_marks()], [*names, "best", "chosen"])
         return figure
     first = [(place, trial) for place, trial in trials if trial.stage == 1]
     second = [(place, trial) for place, trial in trials if trial.stage != 1]
@@ -117,14 +115,6 @@ def search_plot(result: SearchResult) -> Figure:
 
 def _mean(trial: Trial) -> float:
     return math.fsum(trial.fold_losses) / len(trial.fold_losses) if trial.fold_losses else math.nan
-
-
-def _standard_error(trial: Trial) -> float:
-    return trial.standard_error if len(trial.fold_losses) > 1 else 0.0
-
-
-def _count_batches(count: int) -> str:
-    return "1 batch" if count == 1 else f"{count} batches"
 
 
 Placed = list[tuple[int, Trial]]
@@ -147,21 +137,23 @@ def _draw_by_penalty(axes: Axes, trials: Placed) -> list[int]:
     counts = sorted({trial.n_batches for _, trial in trials})
     placed = _with_places(trials)
     for position, count in enumerate(counts):
-        mine = sorted((x, _mean(trial), _standard_error(trial)) for _, trial, x in placed if trial.n_batches == count)
+        mine = sorted((x, _mean(trial), trial.standard_error) for _, trial, x in placed if trial.n_batches == count)
         x, mean, error = np.array(mine).T
-        color = class_color(position)
-        axes.vlines(x, mean - error, mean + error, color=color, linewidth=1, alpha=0.45)
-        axes.plot(x, mean, color=color, linestyle=_style(position), linewidth=1.4, marker="o", markersize=3.5)
-    _, low, high, zero = _log_places([trial.lambda_v for _, trial in trials])
-    set_log_ticks(axes, "x", low, high, zero)
-    axes.set_xlim(*_wider(low if zero is None else zero, high))
+        axes.vlines(x, mean - error, mean + error, color=class_color(position), linewidth=1, alpha=0.45)
+        axes.plot(x, mean, linewidth=1.4, marker="o", markersize=3.5, **_looks(position))
+    _set_penalties(axes, "x", [trial.lambda_v for _, trial in trials])
     name_axes(axes, "lambda_v", "held-out log-loss")
     return counts
 
 
-def _wider(low: float, high: float) -> tuple[float, float]:
-    margin = max(high / low, 10.0) ** 0.06
-    return low / margin, high * margin
+def _set_penalties(axes: Axes, axis: Literal["x", "y"], values: Sequence[float]) -> list[float]:
+    """Ticks and limits of an axis of penalties, and where these stand on it."""
+    places, low, high, zero = _log_places(values)
+    set_log_ticks(axes, axis, low, high, zero)
+    least = low if zero is None else zero
+    margin = max(high / least, 10.0) ** 0.06
+    axes.set(**{f"{axis}lim": (least / margin, high * margin)})
+    return places
 
 
 def _draw_penalties(figure: Figure, axes: Axes, result: SearchResult, trials: Placed) -> None:
@@ -173,19 +165,10 @@ def _draw_penalties(figure: Figure, axes: Axes, result: SearchResult, trials: Pl
     shades = LinearSegmentedColormap.from_list("loss", [(*to_rgb(ACCENT), 1.0), (*to_rgb(ACCENT), 0.08)])
     low, high = float(losses.min()), float(np.quantile(losses, 0.9))
     scale = Normalize(low, high if high > low else low + 1e-6, clip=True)
-    columns = []
-    for axis, values in (
-        ("x", [trial.lambda_v for _, trial in trials]),
-        ("y", [trial.lambda_w for _, trial in trials]),
-    ):
-        places, least, most, zero = _log_places(values)
-        columns.append(places)
-        set_log_ticks(axes, "x" if axis == "x" else "y", least, most, zero)
-        limits = _wider(least if zero is None else zero, most)
-        if axis == "x":
-            axes.set_xlim(*limits)
-        else:
-            axes.set_ylim(*limits)
+    columns = [
+        _set_penalties(axes, "x", [trial.lambda_v for _, trial in trials]),
+        _set_penalties(axes, "y", [trial.lambda_w for _, trial in trials]),
+    ]
     axes.scatter(columns[0], columns[1], c=shades(scale(losses)), s=34, edgecolors=MUTED, linewidths=0.5)
     penalties = {(trial.lambda_v, trial.lambda_w): (x, y) for (_, trial), x, y in zip(trials, *columns, strict=True)}
     ends = {place: result.trials[place] for place in (result.best, result.selected)}
@@ -202,7 +185,7 @@ def _draw_penalties(figure: Figure, axes: Axes, result: SearchResult, trials: Pl
 
 
 def _draw_by_batches(axes: Axes, result: SearchResult, trials: Placed) -> None:
-    rows = sorted((trial.n_batches, _mean(trial), _standard_error(trial)) for _, trial in trials)
+    rows = sorted((trial.n_batches, _mean(trial), trial.standard_error) for _, trial in trials)
     count, mean, error = np.array(rows).T
     axes.vlines(count, mean - error, mean + error, color=ACCENT, linewidth=1, alpha=0.5)
     axes.plot(count, mean, color=ACCENT, linewidth=1.4, marker="o", markersize=3.5)

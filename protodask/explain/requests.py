@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +17,9 @@ from protodask.data.tables.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
 from protodask.explain.contributions import explain_rows
-from protodask.explain.explanation import Contribution
 from protodask.explain.exports import check_export, export, suffix_of
 from protodask.explain.familiarity import FamiliarityReference, reference
-from protodask.explain.original_rows import OriginalRow, all_prototypes, check_training, decode_row, original_rows
+from protodask.explain.original_rows import all_prototypes, check_training, decode_row, original_rows
 from protodask.explain.tables import (
     Explained,
     Table,
@@ -96,27 +96,15 @@ class RowsExplained:
             "marginal": found.marginal.tolist(),
             "dominant_size": found.dominant_size,
             "contributions": [
-                _describe_contribution(item, entry.originals[position] if entry.originals else None)
-                for position, item in enumerate(found.contributions)
+                {
+                    **item.describe(),
+                    "features": [match._asdict() for match in item.features],
+                    "original": dict(original.values) if original is not None and original.complete else None,
+                }
+                for item, original in zip_longest(found.contributions, entry.originals)
             ],
             "others": found.others.tolist(),
         }
-
-
-def _describe_contribution(item: Contribution, original: OriginalRow | None) -> dict[str, Any]:
-    return {
-        "batch": item.batch,
-        "position": item.position,
-        "training_row": item.row,
-        "class": item.label,
-        "share": item.share,
-        "impact": item.impact,
-        "weight": item.weight,
-        "similarity": item.similarity,
-        "dominant": item.dominant,
-        "features": [match._asdict() for match in item.features],
-        "original": dict(original.values) if original is not None and original.complete else None,
-    }
 
 
 def check_request(request: ExplainRequest) -> None:
@@ -223,7 +211,8 @@ def export_model(
 
     With its training data the prototypes are complete rows of that; else they have the features their batches look at.
     """
-    chosen: tuple[What, ...] = (what,) if what is not None else _usual(out)
+    both = what is None and suffix_of(out) == ".xlsx"
+    chosen: tuple[What, ...] = ("prototypes", "weights") if both else (what or "prototypes",)
     if training is not None and "prototypes" not in chosen:
         raise InputError(
             "settings-conflict",
@@ -240,7 +229,3 @@ def export_model(
         tables.append(feature_weight_table(model))
     export(tables, out, overwrite)
     return TablesWritten(out, tuple(tables))
-
-
-def _usual(out: str) -> tuple[What, ...]:
-    return ("prototypes", "weights") if suffix_of(out) == ".xlsx" else ("prototypes",)

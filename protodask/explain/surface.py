@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.data.format.schema import Label
 from protodask.engine import one_blas_thread
 from protodask.errors import InputError
+from protodask.evaluation.stream import weighted_quantiles
 from protodask.prototypes.fitted import familiarity, probabilities
 from protodask.prototypes.kernel import Line
 from protodask.prototypes.model import PrototypeSet
@@ -86,7 +86,13 @@ def surface(
         np.linspace(*(_range(model, column, count) if limits is None else _checked_limits(limits[axis])), int(n_points))
         for axis, column in enumerate(columns)
     ]
-    scores = np.stack([_line(model, point, columns, values[0], height, count) for height in values[1].tolist()])
+    rows, lines = np.tile(point, (len(values[0]), 1)), []
+    rows[:, columns[0]] = values[0]
+    with one_blas_thread():
+        for height in values[1].tolist():
+            rows[:, columns[1]] = height
+            lines.append(model.scores(rows, [count])[0])
+    scores = np.stack(lines)
     flat = scores.reshape(-1, model.n_classes)
     shape = scores.shape[:2]
     probability = probabilities(flat).reshape(scores.shape)
@@ -118,20 +124,13 @@ def typical_point(model: PrototypeSet, n_batches: int | None = None) -> Floats:
     (count,) = model.batch_counts(n_batches)
     point = np.zeros(model.n_features)
     for column in model.active_features.tolist():
-        values, weight = _prototype_values(model, column, count)
+        values, weight = prototype_values(model, column, count)
         if len(values):
-            point[column] = weighted_median(values, weight)
+            (point[column],) = weighted_quantiles(values, weight, [0.5])
     return point
 
 
-def weighted_median(values: Floats, weight: Floats) -> float:
-    """The least value up to which there is at least half of the weight."""
-    order = np.argsort(values, kind="stable")
-    running = np.cumsum(weight[order])
-    return float(values[order[np.searchsorted(running, running[-1] / 2)]])
-
-
-def _prototype_values(model: PrototypeSet, column: int, n_batches: int) -> tuple[Floats, Floats]:
+def prototype_values(model: PrototypeSet, column: int, n_batches: int) -> tuple[Floats, Floats]:
     """Values of one feature and weights of the prototypes whose batch looks at it."""
     values, weights = [np.zeros(0)], [np.zeros(0)]
     for batch in model.batches[:n_batches]:
@@ -143,7 +142,7 @@ def _prototype_values(model: PrototypeSet, column: int, n_batches: int) -> tuple
 
 
 def _range(model: PrototypeSet, column: int, n_batches: int) -> Limits:
-    values, _ = _prototype_values(model, column, n_batches)
+    values, _ = prototype_values(model, column, n_batches)
     if len(values) == 0:
         raise InputError(
             "setting-missing",
@@ -190,16 +189,6 @@ def _slope(line: Line, value: float) -> float:
         after = min(max(int(np.searchsorted(values, value)), 1), last)
         before = after - 1
     return float((values[after] - values[before]) / (scores[after] - scores[before]))
-
-
-def _line(
-    model: PrototypeSet, point: Floats, columns: Sequence[int], first_values: Floats, second: float, n_batches: int
-) -> Floats:
-    rows = np.tile(point, (len(first_values), 1))
-    rows[:, columns[0]] = first_values
-    rows[:, columns[1]] = second
-    with one_blas_thread():
-        return model.scores(rows, [n_batches])[0]
 
 
 def _prototypes_near(

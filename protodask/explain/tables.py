@@ -60,13 +60,14 @@ def feature_weight_table(model: PrototypeSet) -> Table:
     a difference of `1 / weight_per_unit` in that feature alone leaves a similarity of `exp(-1/2)`, about 0.61. Normal
     scores have no unit but their own, nor have levels.
     """
-    lines: list[tuple[Cell, ...]] = []
+    columns: dict[str, list[Cell]] = {"batch": [], "feature": [], "weight": [], "weight_per_unit": []}
     for number, batch in enumerate(model.batches, start=1):
-        names = model.names_in(batch)
-        for position in np.argsort(-batch.feature_weight, kind="stable").tolist():
-            weight = float(batch.feature_weight[position])
-            lines.append((number, names[position], weight, weight / float(batch.scale[position])))
-    return _table("feature weights", ("batch", "feature", "weight", "weight_per_unit"), lines)
+        order, names = np.argsort(-batch.feature_weight, kind="stable"), model.names_in(batch)
+        columns["batch"] += [number] * len(order)
+        columns["feature"] += [names[position] for position in order]
+        columns["weight"] += batch.feature_weight[order].tolist()
+        columns["weight_per_unit"] += (batch.feature_weight / batch.scale)[order].tolist()
+    return Table("feature weights", columns)
 
 
 def prototype_table(model: PrototypeSet, originals: Sequence[OriginalRow] = ()) -> Table:
@@ -89,9 +90,7 @@ def prototype_table(model: PrototypeSet, originals: Sequence[OriginalRow] = ()) 
         raise InputError(
             "wrong-shape", "The original rows are not those of all prototypes.", "Give those of all_prototypes."
         )
-    values = [row.values for row in rows]
-    names = dict.fromkeys(name for value in values for name in value)
-    _add(columns, {name: [value.get(name) for value in values] for name in names})
+    _add(columns, [row.values for row in rows], dict.fromkeys(name for row in rows for name in row.values))
     return Table("prototypes", columns)
 
 
@@ -102,9 +101,8 @@ def probability_table(explained: Sequence[Explained], reference: FamiliarityRefe
     if any(item.actual is not None for item in explained):
         columns["actual"] = [item.actual for item in explained]
     classes = explained[0].explanation.classes if explained else ()
-    for position, label in enumerate(classes):
-        values = [float(item.explanation.probability[position]) for item in explained]
-        _add(columns, {f"probability_{label}": values})
+    shares = [dict(zip(classes, item.explanation.probability.tolist(), strict=True)) for item in explained]
+    _add(columns, shares, classes, "probability_")
     evidence = [item.explanation.familiarity for item in explained]
     columns["familiarity"] = list(evidence)
     if reference is not None:
@@ -135,48 +133,32 @@ def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Ta
     value_names = [model.value_names_in(batch) for batch in model.batches]
     shown = list(dict.fromkeys(itertools.chain(names, *value_names)))
     compared = [label for label in dict.fromkeys([*names, *labels]) if label in set(labels)]
-    lines: list[tuple[Cell, ...]] = []
-    values: list[dict[str, float]] = []
-    similarities: list[dict[str, float]] = []
-    originals: list[Mapping[str, Any]] = []
-
-    def add(
-        line: tuple[Cell, ...],
-        value: dict[str, float] | None = None,
-        similarity: dict[str, float] | None = None,
-        original: Mapping[str, Any] | None = None,
-    ) -> None:
-        lines.append(line + (None,) * (len(_OWN) - len(line)))
-        values.append(value or {})
-        similarities.append(similarity or {})
-        originals.append(original or {})
-
+    # What a line itself says, the values, the similarities and the original row: of each what there is, by name.
+    lines: list[Line] = []
     for entry in explained:
-        found, number = entry.explanation, entry.row
+        found, number = entry.explanation, {"row": entry.row}
         probability = float(found.probability[found.classes.index(found.predicted)])
         own: dict[str, float] = {}
         for batch, of_batch in zip(model.batches, value_names, strict=True):
             if batch.differences is not None:
                 own |= zip(of_batch, batch.values(entry.features).tolist(), strict=True)
         own |= zip(names, entry.features[active].tolist(), strict=True)
-        add((number, "row", None, found.predicted, probability), own)
-        for label, share in zip(found.classes, found.marginal.tolist(), strict=True):
-            add((number, "marginal", None, label, share))
-        for rank, item in enumerate(found.contributions, start=1):
-            add(
-                (number, "prototype", rank, item.label, *_numbers(item)),
+        lines.append(({**number, "part": "row", "class": found.predicted, "share": probability}, own, {}, {}))
+        lines += _of_classes(entry, "marginal", found.marginal)
+        lines += (
+            (
+                {**number, "part": "prototype", "rank": rank, **item.describe()},
                 _prototype_values(model, value_names[item.batch - 1], item),
                 {match.name: match.similarity for match in item.features},
-                entry.originals[rank - 1].values if entry.originals else None,
+                entry.originals[rank - 1].values if entry.originals else {},
             )
-        for label, share in zip(found.classes, found.others.tolist(), strict=True):
-            add((number, "others", None, label, share))
-
-    columns: dict[str, list[Cell]] = {name: [line[position] for line in lines] for position, name in enumerate(_OWN)}
-    _add(columns, {name: [value.get(name) for value in values] for name in shown})
-    _add(columns, {f"similarity_{name}": [value.get(name) for value in similarities] for name in compared})
-    known = dict.fromkeys(name for original in originals for name in original)
-    _add(columns, {f"training_{name}": [original.get(name) for original in originals] for name in known})
+            for rank, item in enumerate(found.contributions, start=1)
+        )
+        lines += _of_classes(entry, "others", found.others)
+    known = dict.fromkeys(name for *_, original in lines for name in original)
+    columns: dict[str, list[Cell]] = {}
+    for place, (prefix, given) in enumerate((("", _OWN), ("", shown), ("similarity_", compared), ("training_", known))):
+        _add(columns, [line[place] for line in lines], given, prefix)
     return Table("explanation", columns)
 
 
@@ -187,27 +169,21 @@ def _prototype_values(model: PrototypeSet, names: tuple[str, ...], item: Contrib
     return known | dict(zip(names, batch.prototypes[item.position].tolist(), strict=True))
 
 
-def _numbers(item: Contribution) -> tuple[Cell, ...]:
-    return (
-        item.share,
-        item.impact,
-        item.weight,
-        item.similarity,
-        item.dominant,
-        item.batch,
-        item.position,
-        item.row,
-    )
+Line = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 
 
-def _table(name: str, header: Sequence[str], lines: Sequence[tuple[Cell, ...]]) -> Table:
-    return Table(name, {title: [line[position] for line in lines] for position, title in enumerate(header)})
+def _of_classes(entry: Explained, part: str, shares: NDArray[np.float64]) -> list[Line]:
+    """A line for each class."""
+    pairs = zip(entry.explanation.classes, shares.tolist(), strict=True)
+    return [({"row": entry.row, "part": part, "class": label, "share": share}, {}, {}, {}) for label, share in pairs]
 
 
-def _add(columns: dict[str, list[Cell]], more: Mapping[str, list[Any]]) -> None:
-    """Add columns named after what is in the data, under names that none has yet."""
-    for name, values in more.items():
-        free = name
+def _add(
+    columns: dict[str, list[Cell]], records: Sequence[Mapping[Any, Any]], names: Iterable[Any], prefix: str = ""
+) -> None:
+    """Add columns of what records have by these names, which come from the data, under names that none has yet."""
+    for name in names:
+        free = f"{prefix}{name}"
         while free in columns:
             free += " (data)"
-        columns[free] = values
+        columns[free] = [record.get(name) for record in records]

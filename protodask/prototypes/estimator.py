@@ -387,7 +387,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         `model_` then has a calibration of its first `n_batches` batches, until it gets further ones. Rows are given as
         to `fit`; see `protodask.evaluation.Calibrator` for what is fitted.
         """
-        from protodask.evaluation.model_calibration import calibrate_model
+        from protodask.evaluation.calibration import calibrate_model
 
         with self._known_rows(X, y, sample_weight) as (source, codes, engine):
             self.model_ = calibrate_model(

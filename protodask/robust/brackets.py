@@ -110,17 +110,13 @@ def _towards(terms: Terms, direction: Floats) -> Floats:
     return ends
 
 
-def _room(terms: Terms, direction: Floats) -> Floats:
-    if terms.lower is None or terms.upper is None:
-        return np.full(direction.shape, np.inf)
-    # A mean beyond the support by rounding has no room.
-    return np.maximum(np.where(direction > 0, terms.upper - terms.mean_high, terms.mean_low - terms.lower), 0.0)
-
-
 def _limits(terms: Terms, direction: Floats) -> Floats:
     """`h`, at most 1 since `x` is in the unit ball; 0 where there is no spread."""
     limits = np.ones(direction.shape)
-    space = _room(terms, direction)
+    if terms.lower is None or terms.upper is None:
+        return limits
+    # A mean beyond the support by rounding has no room.
+    space = np.maximum(np.where(direction > 0, terms.upper - terms.mean_high, terms.mean_low - terms.lower), 0.0)
     return np.divide(space, terms.spread, out=limits, where=space < terms.spread)
 
 

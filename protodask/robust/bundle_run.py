@@ -51,19 +51,19 @@ N_CUTS = 2 * (1 + len(LADDER))
 """Cuts of an answer."""
 
 
-def _line_length(n_features: int) -> int:
-    return 2 * n_features + 2
-
-
-def _near_length(n_features: int) -> int:
-    return 3 + _line_length(n_features) + 2 * n_features
+def _shapes(n_near: int, n_features: int) -> list[tuple[int, ...]]:
+    """Of the parts of an answer: how many near samples it has; cuts and their norms, and the rest; the curvature across
+    and within; and the near samples.
+    """
+    line = 2 * n_features + 2
+    curvature = [curvature_shape(n_features, size) for size in (n_features + 1, n_features)]
+    near = (n_near, 3 + line + 2 * n_features)
+    return [(1,), (N_CUTS, line), (N_CUTS, n_features), (1, line), *curvature, near]
 
 
 def answer_length(n_near: int, n_features: int) -> int:
     """Numbers of an answer."""
-    cuts = N_CUTS * (_line_length(n_features) + n_features) + _line_length(n_features)
-    curvature = sum(math.prod(curvature_shape(n_features, size)) for size in (n_features + 1, n_features))
-    return 1 + cuts + curvature + n_near * _near_length(n_features)
+    return sum(map(math.prod, _shapes(n_near, n_features)))
 
 
 def _pack_question(question: Question, n_features: int) -> Floats:
@@ -75,44 +75,25 @@ def _pack_question(question: Question, n_features: int) -> Floats:
 
 def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
     near, cuts = answer.near, answer.cuts
-    each = [near.hinge[:, None], near.row[:, None], near.cost[:, None], _line_rows(near.cuts), near.spread, near.spent]
-    parts = [np.array([float(len(near.row))]), _line_rows(cuts).ravel(), cuts.round.ravel()]
-    parts += [_line_rows(answer.rest).ravel()]
-    parts += [answer.across.ravel(), answer.within.ravel()]
-    found = np.concatenate([*parts, np.column_stack(each).ravel()])
+    each = np.column_stack([near.hinge, near.row, near.cost, _line_rows(near.cuts), near.spread, near.spent])
+    count = np.array([float(len(near.row))])
+    parts = [count, _line_rows(cuts), cuts.round, _line_rows(answer.rest), answer.across, answer.within, each]
+    found = np.concatenate([part.ravel() for part in parts])
     packed = np.zeros(answer_length(n_near, n_features))
     packed[: len(found)] = found
     return packed
 
 
 def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) -> Answer:
-    place = 1
-
-    def table(n_rows: int, n_columns: int) -> Floats:
-        nonlocal place
-        first, place = place, place + n_rows * n_columns
-        return packed[first:place].reshape(n_rows, n_columns)
-
-    def curvature(size: int) -> Floats:
-        shape = curvature_shape(n_features, size)
-        return table(1, math.prod(shape)).reshape(shape).copy()
-
-    count, line = int(packed[0]), _line_length(n_features)
-    cuts = replace(_lines_of(table(N_CUTS, line)), round=table(N_CUTS, n_features).copy())
-    rest = _lines_of(table(1, line))
-    across = curvature(n_features + 1)
-    within = curvature(n_features)
-    rows = table(count, _near_length(n_features))
-    near = Near(
-        rows[:, 0].copy(),
-        rows[:, 1].copy(),
-        rows[:, 2].copy(),
-        _lines_of(rows[:, 3 : 3 + line]),
-        rows[:, 3 + line : 3 + line + n_features].copy(),
-        rows[:, 3 + line + n_features :].copy(),
-        n_near,
+    shapes = _shapes(int(packed[0]), n_features)
+    parts = np.split(packed, np.cumsum([math.prod(shape) for shape in shapes]))
+    _, cuts, norms, rest, across, within, rows = (
+        part.reshape(shape).copy() for part, shape in zip(parts, shapes, strict=False)
     )
-    return Answer(risk, cuts, rest, across, within, near)
+    hinge, row, cost = rows[:, :3].T.copy()
+    spread, spent = rows[:, -2 * n_features : -n_features].copy(), rows[:, -n_features:].copy()
+    near = Near(hinge, row, cost, _lines_of(rows[:, 3 : -2 * n_features]), spread, spent, n_near)
+    return Answer(risk, replace(_lines_of(cuts), round=norms), _lines_of(rest), across, within, near)
 
 
 def _line_rows(cuts: Cuts) -> Floats:

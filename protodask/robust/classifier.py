@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -23,7 +23,6 @@ from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
 from protodask.prototypes.estimator_rows import codes_among, feature_dtype, is_out_of_memory, plain_label, stored_rows
 from protodask.prototypes.fitting import own_directory
-from protodask.prototypes.runs import RunDirectory
 from protodask.robust.bundle import PlaneFit
 from protodask.robust.classifier_rows import (
     as_uncertain,
@@ -283,24 +282,20 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     raise
         form = TermsForm.of(config.formulation, known.n_features)
         at_once = planes_at_once(form, len(positive_codes(len(data.classes))), data.source.layout, engine)
-        with self._directory(known, codes, weights, config) as directory:
+        with (
+            nullcontext()
+            if self.run_dir is None
+            else own_directory(
+                self.run_dir,
+                {"kind": "robust", "config": config.problem(), "rows": fingerprint_of(known, codes, weights)},
+            ) as directory
+        ):
             terms = keep_terms(data, form, engine, "")
             found = train_planes(terms, form, len(data.classes), config, engine, at_once, directory, self.on_pass)
             engine.forget(terms)
             if directory is not None:
                 directory.finish([plane_summary(plane) for plane in found])
         return found
-
-    @contextmanager
-    def _directory(
-        self, known: UncertainRows, codes: NDArray[np.intp], weights: Floats, config: RobustConfig
-    ) -> Iterator[RunDirectory | None]:
-        if self.run_dir is None:
-            yield None
-            return
-        record = {"kind": "robust", "config": config.problem(), "rows": fingerprint_of(known, codes, weights)}
-        with own_directory(self.run_dir, record) as directory:
-            yield directory
 
     def _map(self, rows: Any, function: RowsFunction, width: int | None, dtype: Any) -> Any:
         """A function of the model and rows, (N,) or (N, width), of rows given as to `fit`."""
@@ -370,12 +365,5 @@ def _solve_whole(
 ) -> list[PlaneFit]:
     """The planes by the cone program of all samples."""
     terms = make_terms(known, config.formulation, config.eps)
-    found: list[PlaneFit] = []
-    for code in positive_codes(n_classes):
-        exact = solve_conic(terms, np.where(codes == code, 1.0, -1.0), cost, gap=config.gap)
-        found.append(
-            PlaneFit(
-                exact.weights, exact.intercept, exact.objective, exact.dual_objective, exact.status, exact.iterations
-            )
-        )
-    return found
+    signs = (np.where(codes == code, 1.0, -1.0) for code in positive_codes(n_classes))
+    return [solve_conic(terms, sign, cost, gap=config.gap) for sign in signs]

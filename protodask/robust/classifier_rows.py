@@ -18,10 +18,7 @@ from protodask.robust.kept_terms import UncertainSource
 from protodask.robust.model import RobustModel
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_columns import uncertain_columns
-from protodask.robust.uncertain_rows import UncertainRows
-
-BOUNDS = ("lower", "upper", "mean_low", "mean_high", "second_moment", "origin")
-"""The arrays of uncertain rows; the last two need not be there."""
+from protodask.robust.uncertain_rows import BOUNDS, UncertainRows
 
 
 def as_uncertain(rows: Any) -> UncertainRows:

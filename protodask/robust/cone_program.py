@@ -84,10 +84,8 @@ def entries_of(terms: Terms) -> int:
 
 def _is_free(terms: Terms) -> NDArray[np.bool_]:
     """Where the support is nearer than the spread, (N, D)."""
-    if terms.lower is None or terms.upper is None:
-        return np.zeros(terms.spread.shape, dtype=np.bool_)
-    room = np.minimum(terms.upper - terms.mean_high, terms.mean_low - terms.lower)
-    return room < terms.spread
+    room = terms.room
+    return np.zeros(terms.spread.shape, dtype=np.bool_) if room is None else room < terms.spread
 
 
 @dataclass(frozen=True, eq=False)

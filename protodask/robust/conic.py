@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.engine.records import taken, with_arrays
 from protodask.errors import InputError
 from protodask.robust.brackets import bracket
+from protodask.robust.bundle import PlaneFit
 from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, Setup, entries_of, solve_program
 from protodask.robust.terms import Floats, Terms
 from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of, relative_gap
@@ -35,22 +36,15 @@ GAP = 1e-6
 """Gap relative to the objective that a solution must have; the solver usually leaves 1e-8."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """A plane `w.x = b` with its objective and a lower bound of the least objective there is."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Solution(PlaneFit):
+    """The plane that the cone program gives, its passes being the solver's iterations in all attempts.
 
-    weights: Floats
-    """(D,)."""
-    intercept: float
+    The status is what the solver said of the last attempt, or why it was not asked: `one class`, `no cost`.
+    """
+
     slack: Floats
     """`xi`, the hinge of the brackets at this plane, (N,)."""
-    objective: float
-    dual_objective: float
-    """No plane has a lower objective than this."""
-    status: str
-    """What the solver said of the attempt the plane is from, or why it was not asked: `one class`, `no cost`."""
-    iterations: int
-    """Of the solver, in all attempts."""
     attempts: int
     primal_residual: float
     """How far the solver's own slacks were from the hinges at its plane, at most, relative to 1 + the largest."""
@@ -58,10 +52,6 @@ class Solution:
     @property
     def gap(self) -> float:
         return self.objective - self.dual_objective
-
-    @property
-    def relative_gap(self) -> float:
-        return relative_gap(self.objective, self.dual_objective)
 
 
 def solve_conic(
@@ -111,13 +101,13 @@ def solve_conic(
     return Solution(
         plane.weights,
         plane.intercept + float(plane.weights @ centre),
-        np.maximum(1.0 + values + sign * plane.intercept, 0.0),
         plane.objective,
         least,
         found.status,
         found.iterations,
-        found.attempts,
-        found.primal_residual,
+        slack=np.maximum(1.0 + values + sign * plane.intercept, 0.0),
+        attempts=found.attempts,
+        primal_residual=found.primal_residual,
     )
 
 
@@ -141,7 +131,8 @@ def _without_margin(terms: Terms, sign: Floats, kept_sign: Floats) -> Solution:
     side = float(kept_sign[0]) if len(kept_sign) else 0.0
     slack = np.maximum(1.0 - sign * side, 0.0)
     weights = np.zeros(terms.mean_low.shape[1])
-    return Solution(weights, -side, slack, 0.0, 0.0, "one class" if side else "no cost", 0, 0, 0.0)
+    status = "one class" if side else "no cost"
+    return Solution(weights, -side, 0.0, 0.0, status, 0, slack=slack, attempts=0, primal_residual=0.0)
 
 
 def _moved(terms: Terms, centre: Floats, unit: float) -> Terms:

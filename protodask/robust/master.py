@@ -145,11 +145,12 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     ]
     limits = [-model.cuts.value / scale, -model.rests.value / scale, -hinges.lines.value * price, np.zeros(n_hinges)]
     places = np.arange(len(kinks))
-    for sign in (1.0, -1.0):
-        entries = np.concatenate([np.full(len(kinks), sign), np.full(len(kinks), -1.0)])
-        columns = np.concatenate([kinks, n_planes + places])
-        parts.append(sparse.csc_matrix((entries, (np.tile(places, 2), columns)), (len(kinks), n_variables)))
-        limits.append(np.zeros(len(kinks)))
+    own_weight, size = (
+        sparse.csc_matrix((np.ones(len(kinks)), (places, columns)), (len(kinks), n_variables))
+        for columns in (kinks, n_planes + places)
+    )
+    parts += [own_weight - size, -own_weight - size]
+    limits.append(np.zeros(2 * len(kinks)))
     cones = [clarabel.NonnegativeConeT(sum(part.shape[0] for part in parts))]
     for place, row in enumerate(rounded, norms):
         # |round * w| / scale is at most the norm.

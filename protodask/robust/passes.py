@@ -28,14 +28,14 @@ have their kink, which no few boxes describe. Two things are for that:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from protodask.engine import Block, Reduction, add_records, identity
-from protodask.engine.records import joined, taken
+from protodask.engine.records import joined, merged_by, taken
 from protodask.robust.brackets import Extremes, extremes
 from protodask.robust.terms import Floats, Terms
 
@@ -77,7 +77,7 @@ class Survey:
     """`sum C_i k_i` with `k` half their distance, (2, D)."""
     round: Floats
     """`sum C_i s_i` with `s` the semi-axes of round cuts, (2, D)."""
-    reach: Floats
+    reach: Floats = field(metadata=merged_by(np.maximum))
     """The largest size of each feature in any sample, spread included, (D,)."""
 
     @property
@@ -102,7 +102,7 @@ def tiles(block: Block) -> Iterator[Block]:
 
 
 def _survey_block(block: Block, samples_of: SamplesOfBlock) -> Survey:
-    return reduce(_merge_surveys, (_survey_tile(samples_of(tile)) for tile in tiles(block)))
+    return reduce(add_records, (_survey_tile(samples_of(tile)) for tile in tiles(block)))
 
 
 def _survey_tile(samples: Samples) -> Survey:
@@ -112,11 +112,7 @@ def _survey_tile(samples: Samples) -> Survey:
     return Survey(sides.sum(axis=1), sides @ terms.middle, sides @ terms.half, sides @ _inner_axes(terms), reach)
 
 
-def _merge_surveys(left: Survey, right: Survey) -> Survey:
-    return replace(add_records(left, right), reach=np.maximum(left.reach, right.reach))
-
-
-SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, _merge_surveys, identity)
+SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, add_records, identity)
 """Arguments: a `SamplesOfBlock`."""
 
 
@@ -233,7 +229,8 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
     hinge = 1.0 + sign * question.intercept - sign * (points @ weights)
     softened = extremes(terms, sign, weights, question.soft)
     center, width = _boxes(terms, sign, origin, found.spent if weights.any() else _shared_out(terms))
-    near = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
+    counted = np.flatnonzero(cost > 0)
+    near = counted[np.argsort(np.abs(hinge[counted]), kind="stable")[: question.n_near]]
     kept = np.where(hinge > 0, cost, 0.0)
     rest = kept.copy()
     rest[near] = 0.0
@@ -271,10 +268,8 @@ def _combined(alpha: Floats, sign: Floats, center: Floats, width: Floats) -> Cut
 
 def _inner_axes(terms: Terms) -> Floats:
     """Semi-axes (N, D) of an ellipsoid which, added to the bounds of the means, is in the samples' sets."""
-    if terms.lower is None or terms.upper is None:
-        return terms.spread
-    room = np.minimum(terms.mean_low - terms.lower, terms.upper - terms.mean_high)
-    return np.minimum(terms.spread, np.maximum(room, 0.0))
+    room = terms.room
+    return terms.spread if room is None else np.minimum(terms.spread, np.maximum(room, 0.0))
 
 
 def _boxes(terms: Terms, sign: Floats, origin: Floats, spent: Floats) -> tuple[Floats, Floats]:
@@ -306,13 +301,6 @@ def _curved(terms: Terms, found: Extremes, rows: np.typing.NDArray[np.intp]) -> 
         spread[stopped] = 0.0
         spent[stopped] = 0.0
     return spread, spent
-
-
-def _nearest(
-    distance: Floats, row: np.typing.NDArray[np.generic], among: np.typing.NDArray[np.intp], most: int
-) -> np.typing.NDArray[np.intp]:
-    order = np.lexsort((row[among], distance[among]))
-    return among[order[:most]]
 
 
 def curvature_shape(n_features: int, size: int) -> tuple[int, ...]:

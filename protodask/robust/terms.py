@@ -49,5 +49,12 @@ class Terms:
         return (self.mean_high - self.mean_low) / 2
 
     @property
+    def room(self) -> Floats | None:
+        """What is left between the bounds of the means and the support, where it is nearer; None without a support."""
+        if self.lower is None or self.upper is None:
+            return None
+        return np.minimum(self.mean_low - self.lower, self.upper - self.mean_high)
+
+    @property
     def intersected(self) -> bool:
         return self.lower is not None

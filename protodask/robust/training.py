@@ -249,16 +249,13 @@ def warn_if_short(model: RobustModel) -> None:
     if not model.converged:
         from protodask.prototypes.convergence import ConvergenceWarning
 
+        passes = max(model.passes)
         warnings.warn(
-            f"The gap is {model.gap.max():.1e} after {_passes(max(model.passes))}; {model.config.gap:.1e} was asked "
-            "for. Raise max_passes or gap, or bring the features to similar scales.",
+            f"The gap is {model.gap.max():.1e} after {passes} pass{'' if passes == 1 else 'es'}; "
+            f"{model.config.gap:.1e} was asked for. Raise max_passes or gap, or bring the features to similar scales.",
             ConvergenceWarning,
             stacklevel=3,
         )
-
-
-def _passes(number: int) -> str:
-    return f"{number} pass" if number == 1 else f"{number} passes"
 
 
 def plane_summary(plane: PlaneFit) -> dict[str, Any]:

@@ -24,6 +24,9 @@ the mean can exceed the second moment by a few units. As much may have been lost
 difference: far from the origin that is all of it.
 """
 
+BOUNDS = ("lower", "upper", "mean_low", "mean_high", "second_moment", "origin")
+"""The arrays of uncertain rows; the last two need not be there."""
+
 LARGEST = 1e150
 """Larger numbers have squares that are not finite, and their reciprocals have squares that are 0."""
 
@@ -179,15 +182,8 @@ class UncertainRows:
 
     def take(self, rows: slice | NDArray[np.intp] | NDArray[np.bool_]) -> UncertainRows:
         """Some of the samples; errors then count from the first of these."""
-        second, origin = self.second_moment, self.origin
-        return self._with(
-            lower=self.lower[rows],
-            upper=self.upper[rows],
-            mean_low=self.mean_low[rows],
-            mean_high=self.mean_high[rows],
-            second_moment=None if second is None else second[rows],
-            origin=None if origin is None else origin[rows],
-        )
+        arrays = {name: getattr(self, name) for name in BOUNDS}
+        return self._with(**{name: None if array is None else array[rows] for name, array in arrays.items()})
 
     def exact_means(self) -> UncertainRows:
         """The same, taking the middle of the bounds of each mean for the mean itself: a claim, where they differ."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import dealt
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, row_weights
 from protodask.engine import Block, Reduction, add_records, identity
+from protodask.engine.records import merged_by
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.fitted import probabilities
@@ -85,7 +86,7 @@ class RightSums:
     """`sum s`."""
     right: float
     """`sum s` over the rows whose most probable class, the first if several are, is their own."""
-    heaviest: float
+    heaviest: float = field(metadata=merged_by(max))
     """`max s`."""
     parts: Floats
     """`sum s` over the right rows and over all rows of each part (2, G)."""
@@ -108,13 +109,8 @@ def _right_of_block(block: Block, kernels: Kernels, marginals: Floats, n_parts: 
     return RightSums(float(weight.sum()), float(weight[right].sum()), float(weight.max()), np.stack(by_part))
 
 
-def merge_right(left: RightSums, right: RightSums) -> RightSums:
-    """The sums over the rows of both."""
-    return replace(add_records(left, right), heaviest=max(left.heaviest, right.heaviest))
-
-
 HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(
-    _right_of_block, merge_right, identity, prepare=_prepare_right
+    _right_of_block, add_records, identity, prepare=_prepare_right
 )
 """How many held-out rows are classified right after a round, from the scores before it, or by the marginals alone.
 

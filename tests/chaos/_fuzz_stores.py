@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protodask.data import Column, Dataset, write_dataset
 from protodask.engine import array_source, thread_engine
-from protodask.evaluation.model_calibration import calibrate_model
+from protodask.evaluation.calibration import calibrate_model
 from protodask.pipeline.file.definition import read_pipeline
 from protodask.pipeline.inspecting.describe import describe_place
 from protodask.prototypes import FitConfig, fit, load_model

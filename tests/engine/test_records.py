@@ -1,11 +1,11 @@
 """Records of arrays as a whole."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine.records import add_records, joined, taken, with_arrays
+from protodask.engine.records import add_records, joined, merged_by, taken, with_arrays
 
 Floats = NDArray[np.float64]
 
@@ -68,3 +68,27 @@ def test_with_arrays__leaves_the_table_as_it_was() -> None:
     own = table(0, 2, "a")
     assert with_arrays(np.negative, own).place.label.tolist() == [0, -1]
     assert own.place.label.tolist() == [0, 1]
+
+
+@dataclass(frozen=True)
+class Mean:
+    weight: float
+    mean: float
+
+    def __add__(self, other: "Mean") -> "Mean":
+        weight = self.weight + other.weight
+        return Mean(weight, (self.weight * self.mean + other.weight * other.mean) / weight)
+
+
+@dataclass(frozen=True)
+class Seen:
+    rows: int
+    least: float = field(metadata=merged_by(min))
+    means: tuple[Mean, ...]
+    known: float | None
+
+
+def test_add_records__goes_by_what_records_and_fields_say_of_themselves() -> None:
+    left, right = Seen(1, 2.0, (Mean(1.0, 4.0),), 1.0), Seen(2, 0.5, (Mean(3.0, 8.0),), 2.0)
+    assert add_records(left, right) == Seen(3, 0.5, (Mean(4.0, 7.0),), 3.0)
+    assert add_records(left, Seen(2, 0.5, right.means, None)).known is None

@@ -27,7 +27,8 @@ from protodask.errors import Code
 from protodask.evaluation import AucResult, Interval, auc
 from protodask.evaluation.auc import FIRST_PASS, GRID_SUMS, MOST_PASSES
 from protodask.evaluation.rank_cells import cells_of_bins, cut_cells
-from protodask.evaluation.roc import BinnedCurve, curve_bytes
+from protodask.evaluation.roc import curve_bytes
+from protodask.evaluation.score_bins import BoundedBins
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
@@ -227,7 +228,7 @@ def test_reductions__are_monoids(rows: Rows, first: int, second: int, most: int)
     parts = [block(slice(0, low)), block(slice(low, high)), block(slice(high, None))]
     whole = block(slice(None))
     curve = FIRST_PASS.map(whole, most).curve
-    assert isinstance(curve, BinnedCurve)
+    assert isinstance(curve, BoundedBins)
     grid = cut_cells(cells_of_bins(curve.bins), 0.0, 64, 1)
     reductions: list[tuple[Any, tuple[Any, ...]]] = [(FIRST_PASS, (None,)), (FIRST_PASS, (most,))]
     if grid is not None:

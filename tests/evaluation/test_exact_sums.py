@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.evaluation import exact_sums
-from protodask.evaluation.exact_sums import UNIT_BITS, exact_count, exact_sum
+from protodask.evaluation import ratio
+from protodask.evaluation.ratio import UNIT_BITS, exact_count, exact_sum
 
 UNIT = Fraction(1, 2**UNIT_BITS)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -35,14 +35,14 @@ def test_exact_sum__of_many_is_that_of_fsum(monkeypatch: pytest.MonkeyPatch) -> 
     values = np.random.default_rng(0).normal(size=10_001) * np.exp2(np.arange(10_001) % 200 - 100)
     wanted = math.fsum(values)
     assert exact_sum(values) / exact_count(1) == wanted
-    monkeypatch.setattr(exact_sums, "SLICE_ROWS", 1000)
+    monkeypatch.setattr(ratio, "SLICE_ROWS", 1000)
     assert exact_sum(values) / exact_count(1) == wanted
 
 
 def test_exact_sum__of_a_full_slice_of_full_mantissas() -> None:
     # The halves of the mantissa are as large as they get, and there are as many as are summed at a time.
     largest = np.nextafter(1.0, 0.0)
-    values = np.full(exact_sums.SLICE_ROWS + 3, largest)
+    values = np.full(ratio.SLICE_ROWS + 3, largest)
     assert exact_sum(values) * UNIT == len(values) * Fraction(largest)
     assert exact_sum(-values) * UNIT == -len(values) * Fraction(largest)
 

@@ -17,7 +17,7 @@ from reference.delong import delong
 from sklearn import metrics as oracle
 from support.errors import refused
 
-from protodask.engine import Block, Engine, Source, array_source, thread_engine
+from protodask.engine import Block, Engine, Source, add_records, array_source, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.threads import ThreadScheduler
@@ -32,7 +32,7 @@ from protodask.evaluation import (
     log_loss,
     roc_auc,
 )
-from protodask.evaluation.metrics import evaluation_partial, finish_evaluation, merge_evaluations
+from protodask.evaluation.metrics import evaluation_partial, finish_evaluation
 from protodask.evaluation.outcomes import read_outcomes
 
 Floats = NDArray[np.float64]
@@ -175,8 +175,8 @@ def test_merge__uneven_and_empty_blocks_give_the_metrics_of_all_rows(sample: Sam
         for number, (first, last) in enumerate(pairwise(bounds))
     ]
     wanted = expected_scores(sample)
-    assert_scores(finish_evaluation(reduce(merge_evaluations, partials)), wanted)
-    from_right = reduce(lambda right, left: merge_evaluations(left, right), reversed(partials))
+    assert_scores(finish_evaluation(reduce(add_records, partials)), wanted)
+    from_right = reduce(lambda right, left: add_records(left, right), reversed(partials))
     assert_scores(finish_evaluation(from_right), wanted)
 
 
@@ -188,7 +188,7 @@ def test_merge__with_no_rows_changes_nothing(sample: Sample) -> None:
     assert (nothing.sums.rows, nothing.sums.weight, nothing.sums.loss, nothing.sums.squares) == (0, 0, 0, 0)
     assert not nothing.sums.confusion.any()
     assert not any(totals.any() for totals in vars(nothing.sums.classes).values())
-    for merged in (merge_evaluations(whole, nothing), merge_evaluations(nothing, whole)):
+    for merged in (add_records(whole, nothing), add_records(nothing, whole)):
         np.testing.assert_equal(finish_evaluation(merged).as_dict(), finish_evaluation(whole).as_dict())
 
 
@@ -348,7 +348,7 @@ def test_evaluate__roc_auc_that_may_not_fit_is_within_its_error_in_the_same_pass
 def test_evaluate__bins_of_the_roc_auc_are_the_same_to_the_last_bit_for_any_number_of_threads() -> None:
     source = random_sample(3000, 3, seed=1).source(64)
     partials = [
-        merge_evaluations(merge_evaluations(a, b), c)
+        add_records(add_records(a, b), c)
         for most in (40, 4000)
         for a, b, c in [[evaluation_partial(read_outcomes(source.read(number)), most_bins=most) for number in range(3)]]
     ]

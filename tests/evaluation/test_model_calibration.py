@@ -12,7 +12,7 @@ from support.models import make_model
 from protodask.engine import array_source, thread_engine
 from protodask.errors import Code
 from protodask.evaluation import Calibrator
-from protodask.evaluation.model_calibration import calibrate_model, fit_calibration
+from protodask.evaluation.calibration import calibrate_model, fit_calibration
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import gamma, norm, poisson
 from support.errors import refused
 
-from protodask.engine import Block, array_source, thread_engine
+from protodask.engine import Block, add_records, array_source, thread_engine
 from protodask.errors import Code, InputError
 from protodask.evaluation import policy_value
 from protodask.evaluation.interval import Interval
@@ -22,7 +22,6 @@ from protodask.evaluation.policy import (
     PolicyQuestion,
     PolicySums,
     finish_policy,
-    merge_policies,
     policy_sums,
 )
 from protodask.evaluation.rare_sums import NOTHING
@@ -242,12 +241,12 @@ def test_merge_policies__is_a_monoid(seeds: list[int]) -> None:
     question = PolicyQuestion()
     one, two, three = (policy_sums(Block(0, 0, example(9, seed)), question) for seed in seeds)
     nothing = PolicySums(0, 0, 0.0, NO_ROWS, NO_ROWS, *(NOTHING,) * 6, np.inf, -np.inf)
-    left = merge_policies(merge_policies(one, two), three)
-    right = merge_policies(one, merge_policies(two, three))
+    left = add_records(add_records(one, two), three)
+    right = add_records(one, add_records(two, three))
     for first, second in (
         (left, right),
-        (merge_policies(one, nothing), one),
-        (merge_policies(nothing, one), one),
+        (add_records(one, nothing), one),
+        (add_records(nothing, one), one),
     ):
         assert_alike(first, second)
     whole = {name: np.concatenate([example(9, seed)[name] for seed in seeds]) for name in example(9)}

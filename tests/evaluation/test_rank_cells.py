@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.scores import LARGEST, crowds, key_scores
 
+from protodask.engine import add_records
 from protodask.evaluation.rank_cells import (
     Cells,
     area_of_cells,
@@ -16,7 +17,6 @@ from protodask.evaluation.rank_cells import (
     cells_of_bins,
     cut_cells,
     find_cells,
-    merge_sums,
     no_sums,
     refine_cells,
     sum_rows,
@@ -101,10 +101,10 @@ def test_merge_sums__is_a_monoid(score: Floats, first: int, second: int) -> None
     )
     whole, none = sum_rows(grid, score, positive, weight), no_sums(grid.n_places)
     for merged in (
-        merge_sums(merge_sums(a, b), c),
-        merge_sums(a, merge_sums(b, c)),
-        merge_sums(whole, none),
-        merge_sums(none, whole),
+        add_records(add_records(a, b), c),
+        add_records(a, add_records(b, c)),
+        add_records(whole, none),
+        add_records(none, whole),
     ):
         for name in ("weight", "lowest", "highest"):
             np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from support.errors import refused
 
-from protodask.evaluation.ratio import NO_ROWS, RatioSums, merge_ratios, ratio_error, ratio_sums, zero_rows
+from protodask.engine import add_records
+from protodask.evaluation.ratio import NO_ROWS, RatioSums, ratio_error, ratio_sums, zero_rows
 
 Floats = NDArray[np.float64]
 Rows = list[tuple[float, float]]
@@ -35,16 +36,16 @@ def assert_same(found: RatioSums, wanted: RatioSums) -> None:
 @given(ROWS, ROWS, ROWS)
 def test_merge_ratios__is_a_monoid(first: Rows, second: Rows, third: Rows) -> None:
     one, two, three = map(sums_of, (first, second, third))
-    assert_same(merge_ratios(merge_ratios(one, two), three), merge_ratios(one, merge_ratios(two, three)))
-    assert_same(merge_ratios(one, NO_ROWS), one)
-    assert_same(merge_ratios(NO_ROWS, one), one)
-    assert_same(merge_ratios(two, one), merge_ratios(one, two))
+    assert_same(add_records(add_records(one, two), three), add_records(one, add_records(two, three)))
+    assert_same(add_records(one, NO_ROWS), one)
+    assert_same(add_records(NO_ROWS, one), one)
+    assert_same(add_records(two, one), add_records(one, two))
 
 
 @given(ROWS, st.integers(1, 5))
 def test_merge_ratios__of_parts_is_the_whole(rows: Rows, step: int) -> None:
     parts = [sums_of(rows[first : first + step]) for first in range(0, len(rows), step)]
-    assert_same(reduce(merge_ratios, parts, NO_ROWS), sums_of(rows))
+    assert_same(reduce(add_records, parts, NO_ROWS), sums_of(rows))
 
 
 @given(st.integers(0, 9))
@@ -81,9 +82,9 @@ def test_ratio_error__nothing_cancels_far_from_zero() -> None:
     parts = [
         ratio_sums(None, value[first : first + 100], value[first : first + 100]) for first in range(0, 10_000, 100)
     ]
-    found, _, _ = ratio_error(reduce(merge_ratios, parts))
+    found, _, _ = ratio_error(reduce(add_records, parts))
     # Less than the spacing of numbers of this size, so it can be seen in the sums only.
-    merged = reduce(merge_ratios, parts)
+    merged = reduce(add_records, parts)
     assert found == 2.0**30
     assert merged.spread == pytest.approx(np.sum(np.square(deviation)), rel=1e-9)
 
@@ -98,4 +99,4 @@ def test_ratio_error__sums_that_overflow() -> None:
         ratio_error(ratio_sums(None, value, value))
     half = [ratio_sums(None, value[:1], value[:1]), ratio_sums(None, value[1:], value[1:])]
     with refused("overflow", "rewards"):
-        ratio_error(reduce(merge_ratios, half))
+        ratio_error(reduce(add_records, half))

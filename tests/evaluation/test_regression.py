@@ -12,7 +12,7 @@ from support.errors import refused
 from protodask.engine import Block, add_records, array_source
 from protodask.errors import Code
 from protodask.evaluation import squared_error
-from protodask.evaluation.regression import ErrorSums, error_sums
+from protodask.evaluation.metrics import ErrorSums, error_sums
 
 RANDOM = np.random.default_rng(0)
 PREDICTION, TARGET, WEIGHT = RANDOM.normal(size=3000), RANDOM.normal(size=3000), RANDOM.exponential(size=3000)

@@ -8,22 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protodask.engine import array_source, thread_engine
+from protodask.engine import add_records, array_source, thread_engine
 from protodask.evaluation import evaluate
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.roc import (
     MOST_BINS,
     Areas,
-    BinnedCurve,
     Runs,
     area,
     collect_curves,
     curve_bins,
     curve_bytes,
     finish_areas,
-    merge_curves,
 )
-from protodask.evaluation.score_bins import MEMORY_SHARE
+from protodask.evaluation.score_bins import MEMORY_SHARE, BoundedBins
 
 rows = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 1), st.sampled_from([0.25, 1.0, 3.0])), min_size=1, max_size=30
@@ -74,7 +72,7 @@ def test_merge_curves__is_associative_and_equals_collecting_all_rows(
     # The weights are dyadic fractions, whose sums are exact: equality holds to the last bit.
     a, b, c = (exact(drawn) for drawn in (first, second, third))
     (whole,) = exact(first + second + third)
-    for merged in (merge_curves(merge_curves(a, b), c), merge_curves(a, merge_curves(b, c))):
+    for merged in (add_records(add_records(a, b), c), add_records(a, add_records(b, c))):
         assert len(merged) == 1
         np.testing.assert_equal(asdict(merged[0]), asdict(whole))
 
@@ -88,8 +86,8 @@ def test_merge_curves__of_bins_is_associative_and_equals_binning_all_rows(
 ) -> None:
     a, b, c = (collect_curves(outcomes(drawn), most) for drawn in (first, second, third))
     (whole,) = collect_curves(outcomes(first + second + third), most)
-    assert isinstance(whole, BinnedCurve)
-    for merged in (merge_curves(merge_curves(a, b), c), merge_curves(a, merge_curves(b, c))):
+    assert isinstance(whole, BoundedBins)
+    for merged in (add_records(add_records(a, b), c), add_records(a, add_records(b, c))):
         assert len(merged) == 1
         np.testing.assert_equal(asdict(merged[0]), asdict(whole))
     assert len(whole.bins.key) <= most
@@ -110,14 +108,14 @@ def test_finish_areas__of_bins_is_within_its_error_of_the_exact_area(
 def test_merge_curves__refuses_two_kinds() -> None:
     drawn = [(1, 0, 1.0), (2, 1, 1.0)]
     with pytest.raises(TypeError, match="exact curves do not merge with binned ones"):
-        merge_curves(exact(drawn), collect_curves(outcomes(drawn), 8))
+        add_records(exact(drawn), collect_curves(outcomes(drawn), 8))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_collect_runs__keeps_the_precision_of_the_scores(dtype: type[np.floating]) -> None:
     probability: NDArray[np.floating] = np.array([[0.25, 0.75], [0.5, 0.5]], dtype=dtype)
     curves = collect_curves(Outcomes(probability, np.array([1, 0]), np.ones(2)))
-    (runs,), (merged,) = curves, merge_curves(curves, curves)
+    (runs,), (merged,) = curves, add_records(curves, curves)
     assert isinstance(runs, Runs)
     assert isinstance(merged, Runs)
     assert runs.score.dtype == merged.score.dtype == dtype

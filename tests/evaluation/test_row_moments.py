@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from protodask.engine import add_records
 from protodask.evaluation.interval import Interval
 from protodask.evaluation.row_moments import (
     effective_rows,
     mean_interval,
     mean_of_shares,
-    merge_moments,
     moments,
     no_moments,
     share_interval,
@@ -21,12 +21,12 @@ from protodask.evaluation.row_moments import (
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(0.1, 5)), min_size=3, max_size=30), st.integers(0, 30))
 def test_moments__merge_like_all_rows(rows: list[tuple[float, float]], edge: int) -> None:
     values, weight = np.array(rows)[:, :1], np.array(rows)[:, 1]
-    found = merge_moments(moments(values[:edge], weight[:edge]), moments(values[edge:], weight[edge:]))
+    found = add_records(moments(values[:edge], weight[:edge]), moments(values[edge:], weight[edge:]))
     mean = np.average(values[:, 0], weights=weight)
     assert found.mean[0] == pytest.approx(mean, abs=1e-12)
     assert found.squares[0] == pytest.approx(np.sum(weight * (values[:, 0] - mean) ** 2), abs=1e-9)
     assert found.weight_squares == pytest.approx(np.sum(weight**2))
-    for merged in (merge_moments(found, no_moments(1)), merge_moments(no_moments(1), found)):
+    for merged in (add_records(found, no_moments(1)), add_records(no_moments(1), found)):
         assert merged == found
 
 

@@ -1,5 +1,6 @@
 from functools import reduce
 from itertools import pairwise
+from operator import add
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.engine import array_source, thread_engine
 from protodask.evaluation.row_sample import (
     SAMPLE_STREAM,
-    MergeSamples,
     RowSample,
     draw_sample,
     sample_rows,
@@ -30,7 +30,7 @@ def test_merge__is_that_of_all_rows_however_they_are_cut(n_rows: int, edges: lis
         for first, last in pairwise(bounds)
     ]
     none = sample_rows(rows[:0], np.ones(0), features[:0], most)
-    found = reduce(MergeSamples(most), parts, none)
+    found = reduce(add, parts, none)
     wanted = sample_rows(rows, np.ones(n_rows), features, most)
     np.testing.assert_array_equal(found.rows, wanted.rows)
     np.testing.assert_array_equal(found.values, features[found.rows])
@@ -67,7 +67,7 @@ def test_spread__takes_rows_of_equal_weight_once_and_heavy_ones_in_proportion() 
     def sample(weight: list[float]) -> RowSample:
         count = len(weight)
         return RowSample(
-            count, np.arange(count, dtype=np.uint64), np.arange(count), np.array(weight), np.zeros((count, 1))
+            count, 10, np.arange(count, dtype=np.uint64), np.arange(count), np.array(weight), np.zeros((count, 1))
         )
 
     assert spread(sample([2.0] * 5)).tolist() == [0, 1, 2, 3, 4]

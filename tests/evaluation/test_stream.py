@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from support.errors import refused
 from support.models import make_model
 
-from protodask.engine import Block, array_source, thread_engine
+from protodask.engine import Block, add_records, array_source, thread_engine
 from protodask.evaluation.challenging import Rival, compare_models
 from protodask.evaluation.stream import (
     CORRECT,
@@ -21,7 +21,6 @@ from protodask.evaluation.stream import (
     Watch,
     lay_bins,
     learn_bins,
-    merge_streams,
     sum_stream,
     watch_stream,
     weighted_quantiles,
@@ -72,8 +71,8 @@ def test_merge_streams__does_not_mind_how_rows_are_cut(sizes: list[int], labelle
         parts.append(sum_stream(Block(number, start, own), watch(labelled)))
         start += size
     wanted = sum_stream(Block(0, 0, rows), watch(labelled))
-    assert_same(reduce(merge_streams, parts), wanted)
-    assert_same(reduce(lambda right, left: merge_streams(left, right), parts[::-1]), wanted)
+    assert_same(reduce(add_records, parts), wanted)
+    assert_same(reduce(lambda right, left: add_records(left, right), parts[::-1]), wanted)
 
 
 def test_watch_stream__against_plain_numpy() -> None:

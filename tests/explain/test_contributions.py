@@ -15,7 +15,7 @@ from support.errors import refused
 from protodask.errors import Code
 from protodask.explain import contributions as module
 from protodask.explain.contributions import explain_rows
-from protodask.explain.dominance import dominant_size
+from protodask.explain.dominance import decided
 from protodask.explain.explanation import Explanation
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.model import PrototypeSet
@@ -116,7 +116,7 @@ def test_explain_rows__mark_the_dominant_set(make_model: MakeModel) -> None:
     for x, found in zip(some_rows(30), explain_rows(model, some_rows(30), most=100), strict=True):
         ordered = naive(model, x, 2)
         classes = [model.batches[number - 1].prototype_class[j] for _, number, j in ordered]
-        size = dominant_size(model.marginals, np.array([item[0] for item in ordered]), np.array(classes))
+        _, size = decided(model.marginals, np.array([item[0] for item in ordered]), np.array(classes))
         assert found.dominant_size == size
         assert [item.dominant for item in found.contributions] == [rank < size for rank in range(21)]
         sizes.add(size)

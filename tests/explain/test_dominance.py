@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protodask.explain.dominance import dominant_size, winning_class
+from protodask.explain.dominance import decided
 
 
 def exact_winner(marginals: Sequence[Fraction], impacts: Sequence[Fraction], classes: Sequence[int]) -> int:
@@ -32,7 +32,7 @@ def brute_force(marginals: Sequence[float], impacts: Sequence[float], classes: S
 
 def check(marginals: Sequence[float], impacts: Sequence[float], classes: Sequence[int]) -> None:
     arrays = np.array(marginals, float), np.array(impacts, float), np.array(classes, np.int64)
-    assert (winning_class(*arrays), dominant_size(*arrays)) == brute_force(marginals, impacts, classes)
+    assert decided(*arrays) == brute_force(marginals, impacts, classes)
 
 
 # Few values, so that ties are common; some are no binary fractions, so that float64 sums miss them by a rounding.
@@ -71,8 +71,7 @@ def test_dominant_size__by_hand(
     marginals: list[float], impacts: list[float], classes: list[int], winner: int, size: int
 ) -> None:
     arrays = np.array(marginals), np.array(impacts), np.array(classes, dtype=np.int64)
-    assert winning_class(*arrays) == winner
-    assert dominant_size(*arrays) == size
+    assert decided(*arrays) == (winner, size)
 
 
 def test_dominant_size__does_not_fall_for_the_rounding_of_sums() -> None:
@@ -90,11 +89,11 @@ def test_dominant_size__of_many_is_that_of_adding_one_by_one() -> None:
         impacts = np.sort(rng.exponential(size=400) ** 3)[::-1]
         classes = np.where(rng.random(400) < 0.5, 1, rng.integers(0, n_classes, 400))
         marginals = rng.dirichlet(np.ones(n_classes))
-        winner, size = winning_class(marginals, impacts, classes), 0
+        (winner, found), size = decided(marginals, impacts, classes), 0
         while True:
             sums = marginals + np.bincount(classes[:size], weights=impacts[:size], minlength=n_classes)
             if np.delete(sums[winner] - sums, winner).min() > impacts[size:].sum():
                 break
             size += 1
         assert 0 < size < 400
-        assert dominant_size(marginals, impacts, classes) == size
+        assert found == size

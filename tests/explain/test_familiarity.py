@@ -10,7 +10,7 @@ from support.errors import refused
 
 from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source
-from protodask.evaluation.row_sample import MergeSamples, RowSample, sample_rows
+from protodask.evaluation.row_sample import RowSample, sample_rows
 from protodask.explain.contributions import explain_rows
 from protodask.explain.familiarity import (
     FamiliarityReference,
@@ -60,7 +60,6 @@ def test_reference__differs_by_seed_and_from_the_draw_of_candidates(model: Proto
 
 
 def test_sample_familiarity__merges_as_a_monoid() -> None:
-    merge = MergeSamples(5)
     rng = np.random.default_rng(0)
 
     def sample(first: int, size: int) -> RowSample:
@@ -68,8 +67,8 @@ def test_sample_familiarity__merges_as_a_monoid() -> None:
         return sample_rows(rows, np.ones(size), rng.normal(size=size), 5, priority(3, 0, rows))
 
     one, two, three, empty = sample(0, 9), sample(9, 2), sample(11, 20), sample(31, 0)
-    left, right = merge(merge(one, two), three), merge(one, merge(two, three))
-    for found, expected in ((left, right), (merge(one, empty), one), (merge(empty, one), one)):
+    left, right = (one + two) + three, one + (two + three)
+    for found, expected in ((left, right), (one + empty, one), (empty + one, one)):
         assert found.n_rows == expected.n_rows
         for name in ("priority", "rows", "values"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))

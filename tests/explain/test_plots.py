@@ -31,6 +31,7 @@ from protodask.errors import Code
 from protodask.evaluation.calibration import CalibrationCurve, calibration_sums, finish_calibration, no_calibration
 from protodask.evaluation.outcomes import Outcomes
 from protodask.explain import palette
+from protodask.explain.explanation import JOINERS
 from protodask.explain.importance import Importance
 from protodask.explain.maps import batch_map
 from protodask.explain.plot_figures import compact, legend_below, power_of_ten, shown
@@ -48,7 +49,6 @@ from protodask.explain.plots import (
     training_plot,
 )
 from protodask.explain.surface import surface
-from protodask.explain.visible import JOINERS
 from protodask.prototypes.model import PrototypeSet
 from protodask.selection.results import SearchResult, Trial
 

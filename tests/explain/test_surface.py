@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.data.format.schema import Column
-from protodask.explain.surface import surface, typical_point, weighted_median
+from protodask.evaluation.stream import weighted_quantiles
+from protodask.explain.surface import surface, typical_point
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.model import PrototypeSet
 
@@ -118,10 +119,10 @@ def test_surface__around_a_single_value_is_as_wide_as_the_kernel() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 6)), min_size=1, max_size=9))
-def test_weighted_median__is_that_of_repeated_values(pairs: list[tuple[int, int]]) -> None:
+def test_weighted_quantiles__median_is_that_of_repeated_values(pairs: list[tuple[int, int]]) -> None:
     values, weight = (np.array(part, dtype=float) for part in zip(*pairs, strict=True))
     repeated = np.sort(np.repeat(values, weight.astype(int)))
-    assert weighted_median(values, weight) == repeated[(len(repeated) - 1) // 2]
+    assert weighted_quantiles(values, weight, [0.5]) == [repeated[(len(repeated) - 1) // 2]]
 
 
 def test_typical_point__is_a_value_of_a_prototype() -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.explain.visible import visible
+from protodask.explain.explanation import visible
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=30))

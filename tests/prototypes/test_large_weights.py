@@ -18,7 +18,7 @@ from support.errors import refused
 from protodask import FitConfig, PrototypeSetClassifier, PrototypeSetSearchCV, SearchConfig, fit, tune
 from protodask.data import Column, Dataset, summarize, write_dataset
 from protodask.data.format.metadata import from_attributes, to_attributes
-from protodask.data.format.summary import Summary, empty_summary, merge_summaries
+from protodask.data.format.summary import Summary, empty_summary
 from protodask.data.places.records import hash_json
 from protodask.engine import array_source, thread_engine
 from protodask.errors import FormatError
@@ -173,8 +173,8 @@ def test_summaries__merge_their_largest_weights() -> None:
     low, high = sorted(float(one.largest_weight or 0) for one in summaries)
     assert low < high == 1000
     for left, right in (summaries, summaries[::-1]):
-        assert merge_summaries(left, right).largest_weight == 1000
-        assert merge_summaries(left, empty_summary(2, 2)).largest_weight == left.largest_weight
+        assert (left + right).largest_weight == 1000
+        assert (left + empty_summary(2, 2)).largest_weight == left.largest_weight
     unknown = Summary(**{**vars(summaries[0]), "largest_weight": None})
-    assert merge_summaries(unknown, summaries[1]).largest_weight is None
-    assert merge_summaries(summaries[1], unknown).largest_weight is None
+    assert (unknown + summaries[1]).largest_weight is None
+    assert (summaries[1] + unknown).largest_weight is None

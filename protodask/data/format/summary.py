@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,29 @@ class Summary:
     maximum: Floats
     largest_weight: float | None = None
     """The largest `s`; None where it is not known, as of a dataset written before it was kept."""
+
+    def __add__(self, other: Summary) -> Summary:
+        """Summary of both: `mean = (W_l mean_l + W_r mean_r) / W`, squares gain `(mean_r - mean_l)^2 W_l W_r / W`."""
+        if self.weight == 0:
+            return other
+        if other.weight == 0:
+            return self
+        largest = None
+        if self.largest_weight is not None and other.largest_weight is not None:
+            largest = max(self.largest_weight, other.largest_weight)
+        with np.errstate(over="ignore", invalid="ignore"):
+            weight, step = self.weight + other.weight, other.mean - self.mean
+            return Summary(
+                rows=self.rows + other.rows,
+                class_rows=self.class_rows + other.class_rows,
+                class_weight=self.class_weight + other.class_weight,
+                weight=weight,
+                mean=self.mean + step * (other.weight / weight),
+                squares=self.squares + other.squares + np.square(step) * (self.weight * other.weight / weight),
+                minimum=np.minimum(self.minimum, other.minimum),
+                maximum=np.maximum(self.maximum, other.maximum),
+                largest_weight=largest,
+            )
 
     @property
     def deviation(self) -> Floats:
@@ -85,7 +109,7 @@ def summarize_rows(
             )
             for first in range(0, rows, SLAB_ROWS)
         )
-        return reduce(merge_summaries, parts)
+        return reduce(add, parts)
     values = features.astype(np.float64)
     minimum, maximum = values.min(axis=0), values.max(axis=0)
     if weights is None:
@@ -120,31 +144,7 @@ def empty_summary(n_features: int, n_classes: int) -> Summary:
     )
 
 
-def merge_summaries(left: Summary, right: Summary) -> Summary:
-    """Summary of both: `mean = (W_l mean_l + W_r mean_r) / W`, squares gain `(mean_r - mean_l)^2 W_l W_r / W`."""
-    if left.weight == 0:
-        return right
-    if right.weight == 0:
-        return left
-    largest = None
-    if left.largest_weight is not None and right.largest_weight is not None:
-        largest = max(left.largest_weight, right.largest_weight)
-    with np.errstate(over="ignore", invalid="ignore"):
-        weight, step = left.weight + right.weight, right.mean - left.mean
-        return Summary(
-            rows=left.rows + right.rows,
-            class_rows=left.class_rows + right.class_rows,
-            class_weight=left.class_weight + right.class_weight,
-            weight=weight,
-            mean=left.mean + step * (right.weight / weight),
-            squares=left.squares + right.squares + np.square(step) * (left.weight * right.weight / weight),
-            minimum=np.minimum(left.minimum, right.minimum),
-            maximum=np.maximum(left.maximum, right.maximum),
-            largest_weight=largest,
-        )
-
-
-SUMMARY: Reduction[Summary, Summary] = Reduction(summarize_block, merge_summaries, identity)
+SUMMARY: Reduction[Summary, Summary] = Reduction(summarize_block, add, identity)
 
 
 def summarize(engine: Engine, source: Source, n_classes: int) -> Summary:

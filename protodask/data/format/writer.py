@@ -44,7 +44,7 @@ from protodask.data.format.schema import (
     row_weights,
 )
 from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
-from protodask.data.format.summary import Summary, empty_summary, merge_summaries, summarize_rows
+from protodask.data.format.summary import Summary, empty_summary, summarize_rows
 from protodask.data.places.locations import locate, open_store
 from protodask.data.places.storage import DATASET, published, write_group, writing_into
 from protodask.engine import (
@@ -168,7 +168,7 @@ def _store_block(block: Block, writer: BlockWriter, source: Source | None = None
 def _merge_written(left: Written, right: Written) -> Written:
     return Written(
         left.rows + right.rows,
-        merge_summaries(left.summary, right.summary),
+        left.summary + right.summary,
         (left.content + right.content) % DIGEST_MODULUS,
         left.block_checks + right.block_checks,  # the tree merges in the order of the blocks
     )
@@ -361,7 +361,7 @@ def _append(
         committed = replace(
             total.extended(
                 total.n_rows,
-                merge_summaries(old.summary, written.summary),
+                old.summary + written.summary,
                 (content + written.content) % DIGEST_MODULUS,
                 old.block_checks[: BLOCK_CHECK_BYTES * first] + written.block_checks,
             ),

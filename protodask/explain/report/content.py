@@ -20,6 +20,17 @@ from protodask.prototypes.batches import Batch
 from protodask.prototypes.model import PrototypeSet
 from protodask.selection.results import SearchResult
 
+MOST_CLASSES = 40
+"""Classes of a confusion matrix that people still read; beyond, the most frequent confusions are listed."""
+
+DENSE_CLASSES = 12
+"""Classes from which the matrix is set in smaller letters, its column heads upright."""
+
+MOST_CONFUSIONS = 20
+MOST_PROTOTYPES = 4
+MOST_FEATURES = 12
+MOST_PROBABILITIES = 5
+
 
 class ClassLine(NamedTuple):
     """One class of a model."""
@@ -117,6 +128,36 @@ class Content:
     def batch_records(self) -> list[Mapping[str, Any]]:
         """A record for each batch of the model, as far as they are known."""
         return [record for fit in self.fits for record in listed(fit.get("batches")) if isinstance(record, Mapping)]
+
+
+class Confusion(NamedTuple):
+    """Rows of a class that are predicted to be of another."""
+
+    true: Label
+    predicted: Label
+    weight: float
+    share: float
+    """Of the true class."""
+
+
+def confusions(content: Content) -> list[Confusion]:
+    """The most frequent confusions, the largest first."""
+    classes, shares = content.model.classes, content.quality.confusion_shares
+    wrong = content.quality.confusion.copy()
+    np.fill_diagonal(wrong, 0.0)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSIONS]
+    places = zip(*(places.tolist() for places in np.unravel_index(order, wrong.shape)), strict=True)
+    return [
+        Confusion(classes[true], classes[predicted], float(wrong[true, predicted]), float(shares[true, predicted]))
+        for true, predicted in places
+        if wrong[true, predicted] > 0
+    ]
+
+
+def likely_classes(explanation: Explanation) -> list[tuple[Label, float]]:
+    """The most probable classes."""
+    order = np.argsort(-explanation.probability, kind="stable")[:MOST_PROBABILITIES].tolist()
+    return [(explanation.classes[index], float(explanation.probability[index])) for index in order]
 
 
 def listed(value: object) -> Sequence[Any]:

@@ -61,11 +61,7 @@ def make_content(
     sample = found.stream.sample
     chosen = spread(sample)
     drawn = replace(sample, rows=sample.rows[chosen], values=sample.values[chosen])
-    explanations = (
-        explain_rows(model, found.errors.features, n_batches=n_batches, most=LISTED_PROTOTYPES)
-        if len(found.errors.rows)
-        else []
-    )
+    explanations = explain_rows(model, found.errors.features, n_batches=n_batches, most=LISTED_PROTOTYPES)
     return Content(
         title=(title or "").strip() or "Model report",
         model=model,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from protodask.explain.plots import calibration_plot, familiarity_plot, search_plot, training_plot
 from protodask.explain.report.content import Content, figure, listed
 from protodask.explain.report.svg import Styles, inline_figure
 from protodask.explain.report.text import number, percent
 
 QUANTILES = (0.05, 0.5, 0.95)
-
 
 NOTHING = Markup("")
 
@@ -30,23 +30,13 @@ class Figures:
 
 def figures(content: Content, styles: Styles) -> Figures:
     """Draw what there is."""
-    return Figures(
-        _calibration(content, styles),
-        _familiarity(content, styles),
-        _drift(content, styles),
-        _training(content, styles),
-        _search(content, styles),
-    )
+    return Figures(*(draw(content, styles) for draw in (_calibration, _familiarity, _drift, _training, _search)))
 
 
 def _calibration(content: Content, styles: Styles) -> Markup:
-    from protodask.explain.plots import calibration_plot
-
     curve = content.calibration
-    said = []
-    for label, error in zip(curve.classes, curve.error.tolist(), strict=True):
-        if error == error:
-            said.append(f"{label}: {number(error, 2)}")
+    errors = zip(curve.classes, curve.error.tolist(), strict=True)
+    said = [f"{label}: {number(error, 2)}" for label, error in errors if error == error]
     alternative = (
         "Observed share by predicted probability with a 95 per cent band. Expected calibration error by class: "
     )
@@ -61,8 +51,6 @@ def _calibration(content: Content, styles: Styles) -> Markup:
 
 
 def _familiarity(content: Content, styles: Styles) -> Markup:
-    from protodask.explain.plots import familiarity_plot
-
     values = content.reference.familiarity
     return inline_figure(
         familiarity_plot({"tested": values}),
@@ -87,8 +75,6 @@ def _quantiles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str
 
 
 def _drift(content: Content, styles: Styles) -> Markup:
-    from protodask.explain.plots import familiarity_plot
-
     if content.drift is None or content.drift.changes is None:
         return NOTHING
     before, after = content.drift.familiarity
@@ -102,8 +88,6 @@ def _drift(content: Content, styles: Styles) -> Markup:
 
 
 def _training(content: Content, styles: Styles) -> Markup:
-    from protodask.explain.plots import training_plot
-
     curves: list[list[float]] = []
     iterations: list[int] = []
     for record in content.batch_records:
@@ -128,8 +112,6 @@ def _training(content: Content, styles: Styles) -> Markup:
 
 
 def _search(content: Content, styles: Styles) -> Markup:
-    from protodask.explain.plots import search_plot
-
     result = content.search
     if result is None or not result.trials:
         return NOTHING

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
+from protodask.explain.explanation import visible
 from protodask.explain.report.content import Content
 from protodask.explain.report.text import short_numbers
-from protodask.explain.visible import visible
 from protodask.prototypes.batches import FORM_NAMES, LEVEL, NORMAL_SCORE, Batch
 from protodask.prototypes.model import PrototypeSet
 
@@ -82,13 +82,19 @@ def _batch_name(model: PrototypeSet, position: int, batch: Batch) -> str:
 
 def strongest_prototypes(batches: Sequence[Batch], most_values: int) -> list[list[int]]:
     """Positions of the prototypes of each batch that a page has room for: those of largest weight over all batches."""
+    owner, position = _heaviest_first(batches)
+    width = np.array([batch.n_features + 4 for batch in batches], dtype=np.int64)
+    kept = np.cumsum(width[owner]) <= most_values
+    return [np.sort(position[kept & (owner == number)]).tolist() for number in range(len(batches))]
+
+
+def _heaviest_first(batches: Sequence[Batch]) -> tuple[Integers, Integers]:
+    """Of all prototypes the batch, from 0, and the position in it; those of largest weight first."""
     owner = np.repeat(np.arange(len(batches)), [batch.n_prototypes for batch in batches])
     position = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(batch.n_prototypes) for batch in batches)])
     weight = np.concatenate([np.zeros(0), *(batch.prototype_weight for batch in batches)])
-    width = np.array([batch.n_features + 4 for batch in batches], dtype=np.int64)
     order = np.argsort(-weight, kind="stable")
-    kept = order[np.cumsum(width[owner[order]]) <= most_values] if len(order) else order
-    return [np.sort(position[kept[owner[kept] == number]]).tolist() for number in range(len(batches))]
+    return owner[order], position[order]
 
 
 def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str, Any]:
@@ -144,15 +150,10 @@ class Card(NamedTuple):
 
 def plain_cards(content: Content) -> list[Card]:
     """The strongest prototypes, which the script replaces by all of them."""
-    entries = [
-        (float(weight), number_of, position)
-        for number_of, batch in enumerate(content.batches)
-        for position, weight in enumerate(batch.prototype_weight.tolist())
-    ]
-    entries.sort(key=lambda entry: -entry[0])
     cards = []
-    for weight, number_of, position in entries[:PLAIN_CARDS]:
+    for number_of, position in np.stack(_heaviest_first(content.batches), axis=1)[:PLAIN_CARDS].tolist():
         batch = content.batches[number_of]
+        weight = float(batch.prototype_weight[position])
         columns, labels = _different(batch), content.model.value_names_in(batch)
         order = columns[np.argsort(-batch.feature_weight[columns], kind="stable")][:PLAIN_FEATURES].tolist()
         values = [(labels[column], float(batch.prototypes[position, column])) for column in order]

@@ -13,7 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from protodask._version import __version__
-from protodask.explain.report import drift, errors, inside
+from protodask.explain.explanation import compared_features
+from protodask.explain.report import content as contents
+from protodask.explain.report import drift, inside
 from protodask.explain.report.content import Content, figure, mapped
 from protodask.explain.report.figures import Figures, figures
 from protodask.explain.report.svg import Styles
@@ -38,10 +40,10 @@ CONSTANTS = {
     "most_drifts": 500,
     "most_trials": 500,
     "most_values": inside.MOST_VALUES,
-    "most_classes": errors.MOST_CLASSES,
-    "dense_classes": errors.DENSE_CLASSES,
-    "most_prototypes": errors.MOST_PROTOTYPES,
-    "most_matches": errors.MOST_FEATURES,
+    "most_classes": contents.MOST_CLASSES,
+    "dense_classes": contents.DENSE_CLASSES,
+    "most_prototypes": contents.MOST_PROTOTYPES,
+    "most_matches": contents.MOST_FEATURES,
     "strong_index": drift.STRONG_INDEX,
     "strong_outside": drift.STRONG_OUTSIDE,
     "alarms": drift.ALARMS,
@@ -52,7 +54,7 @@ CONSTANTS = {
 FILTERS = {"name": name, "figure": figure, "mapped": mapped, "whole": "{:,}".format}
 FUNCTIONS = (
     *(bar, cell, number, p_text, percent, seconds, shade, zip),
-    *(errors.compared_features, errors.confusions, errors.likely_classes),
+    *(compared_features, contents.confusions, contents.likely_classes),
     *(inside.feature_weights, inside.plain_cards, inside.strongest_prototypes),
 )
 

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
+from protodask.engine.records import joined, taken
 from protodask.evaluation.auc_interval import area_interval
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums
 from protodask.evaluation.given_rows import check_rows, check_weight
 from protodask.evaluation.interval import CONFIDENCE, UNKNOWN, Interval
-from protodask.evaluation.metrics import EvaluationPartial, evaluation_partial, merge_evaluations
+from protodask.evaluation.metrics import EvaluationPartial, evaluation_partial
 from protodask.evaluation.outcomes import OutcomeSums
 from protodask.evaluation.roc import curve_bytes, finish_areas
 from protodask.evaluation.row_moments import (
@@ -24,11 +25,10 @@ from protodask.evaluation.row_moments import (
     effective_rows,
     mean_interval,
     mean_of_shares,
-    merge_moments,
     moments,
     share_interval,
 )
-from protodask.evaluation.stream import StreamSums, Watch, merge_streams, see_rows, sum_seen
+from protodask.evaluation.stream import StreamSums, Watch, see_rows, sum_seen
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -47,6 +47,11 @@ class WorstErrors:
     rows: Integers
     target: Integers
     features: NDArray[np.floating]
+
+    def __add__(self, other: WorstErrors) -> WorstErrors:
+        """Those of the rows of both."""
+        both = joined(self, other)
+        return taken(both, _lowest(both.own, both.rows, WORST_ERRORS))
 
 
 @dataclass(frozen=True)
@@ -91,29 +96,7 @@ def _lowest(own: Floats, rows: Integers, most: int) -> Integers:
     return np.lexsort((rows, own))
 
 
-def _merge_errors(left: WorstErrors, right: WorstErrors) -> WorstErrors:
-    own, rows = np.concatenate([left.own, right.own]), np.concatenate([left.rows, right.rows])
-    chosen = _lowest(own, rows, WORST_ERRORS)
-    return WorstErrors(
-        own[chosen],
-        rows[chosen],
-        np.concatenate([left.target, right.target])[chosen],
-        np.concatenate([left.features, right.features])[chosen],
-    )
-
-
-def merge_statistics(left: RowStatistics, right: RowStatistics) -> RowStatistics:
-    """The statistics of the rows of both."""
-    return RowStatistics(
-        merge_evaluations(left.evaluation, right.evaluation),
-        merge_moments(left.moments, right.moments),
-        add_records(left.calibration, right.calibration),
-        _merge_errors(left.errors, right.errors),
-        merge_streams(left.stream, right.stream),
-    )
-
-
-STATISTICS: Reduction[RowStatistics, RowStatistics] = Reduction(rows_statistics, merge_statistics, identity)
+STATISTICS: Reduction[RowStatistics, RowStatistics] = Reduction(rows_statistics, add_records, identity)
 
 
 def row_statistics(engine: Engine, source: Source, watch: Watch) -> RowStatistics:

@@ -66,7 +66,7 @@ def inline_figure(figure: Figure, prefix: str, title: str, alternative: str, sty
     for element in root.iter():
         _rewrite(element, prefix, styles)
     width, height = (float(part) for part in root.get("viewBox", "0 0 1 1").split()[2:])
-    inner = "".join(_markup(child) for child in root)
+    inner = "".join(ElementTree.tostring(child, encoding="unicode") for child in root)
     return Markup(
         f'<figure class="plot"><figcaption>{title}</figcaption>'
         f'<svg class="figure" role="img" aria-label="{text(alternative)}" viewBox="0 0 {width:g} {height:g}" '
@@ -132,7 +132,3 @@ def _referring(value: str, prefix: str) -> str:
 def _colored(value: str) -> str:
     variable = VARIABLES.get(value.strip().lower())
     return value if variable is None else f"var({variable})"
-
-
-def _markup(element: ElementTree.Element) -> str:
-    return ElementTree.tostring(element, encoding="unicode", short_empty_elements=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from protodask.explain.visible import visible
+from protodask.explain.explanation import visible
 
 BREAKS = re.compile(r"(?<=[_/=.])(?=\w)")
 WORD_END = "<wbr>"

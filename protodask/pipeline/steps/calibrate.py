@@ -81,7 +81,7 @@ class CalibrateStep(KnownRows, Step):
         from protodask.data import Dataset
         from protodask.data.places.locations import locate
         from protodask.data.places.storage import check_free, check_outside
-        from protodask.evaluation.model_calibration import fit_calibration
+        from protodask.evaluation.calibration import fit_calibration
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import CALIBRATION, MODEL, save_model
 

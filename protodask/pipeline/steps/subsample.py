@@ -129,7 +129,7 @@ class SubsampleStep(Step):
         from protodask.data import Dataset
         from protodask.evaluation.subsampling import drawn
 
-        dataset, draw = drawn(
+        dataset, draw, found = drawn(
             Dataset.open(self.data),
             self.out,
             rates=self.rate or None,
@@ -139,8 +139,8 @@ class SubsampleStep(Step):
             engine=engine,
             overwrite=self.overwrite,
         )
-        by_class, found = draw.strata.column is None, draw.counted
-        figures = (values.tolist() for values in (found.rows, draw.rates, found.kept, found.weight))
+        by_class = draw.strata.column is None
+        figures = (found.rows.tolist(), draw.rates, found.kept.tolist(), found.weight.tolist())
         parts = [DrawnPart(*part) for part in zip(draw.strata.shown, *figures, strict=True)]
         shown = tuple(part for part in parts if part.source_rows or by_class)
         return DatasetSubsampled(dataset, None if by_class else draw.strata.name, shown)

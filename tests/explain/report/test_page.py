@@ -15,12 +15,12 @@ from support import models
 from support.models import looking_at_differences, looking_at_scores
 
 from protodask.engine import array_source, thread_engine
+from protodask.explain.explanation import visible
 from protodask.explain.report import Content, Rows, make_content, render
 from protodask.explain.report import page as page_module
 from protodask.explain.report.figures import Figures
 from protodask.explain.report.inside import prototype_data, strongest_prototypes
 from protodask.explain.report.page import render_section
-from protodask.explain.visible import visible
 from protodask.prototypes.fitted import familiarity
 from protodask.prototypes.model import PrototypeSet
 from protodask.selection.results import SearchResult, Trial

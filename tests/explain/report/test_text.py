@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from protodask.explain.explanation import visible
 from protodask.explain.report.text import (
     bar,
     embedded_json,
@@ -18,7 +19,6 @@ from protodask.explain.report.text import (
     short_numbers,
     text,
 )
-from protodask.explain.visible import visible
 
 
 class Reader(HTMLParser):
