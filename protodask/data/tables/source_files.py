@@ -21,7 +21,6 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from protodask.data.places.locations import is_url, locate, storage_errors
@@ -33,6 +32,7 @@ PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 PACKED = (".gz", ".bz2", ".xz")
 
 DIGEST_BYTES = 16
+PIECE_BYTES = 2**20
 
 COARSE_NS = 2 * 10**9
 """The coarsest clock of a file system, FAT's: a file that changed later than this before it was read may change once
@@ -278,8 +278,11 @@ def open_file(path: str, compression: str | None = None) -> Any:
 
 def content_digest(path: str) -> str:
     """BLAKE2b of the bytes of a file or object, 32 hexadecimal digits."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     with storage_errors(path, "reading"), open_file(path) as file:
-        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=DIGEST_BYTES)).hexdigest()
+        while piece := file.read(PIECE_BYTES):  # not every file of fsspec can do what `hashlib.file_digest` asks of it
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def bytes_digest(content: bytes) -> str:
