@@ -31,6 +31,9 @@ CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 PACKED = (".gz", ".bz2", ".xz")
 
+ISAL = "igzip_lib"
+"""Of the errors of the package isal, by which fsspec decompresses where it is installed."""
+
 DIGEST_BYTES = 16
 PIECE_BYTES = 2**20
 
@@ -97,17 +100,19 @@ def table_errors(path: str, remedy: str = "Check the file.") -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise StorageError("not-found", f"There is no file {mask(path)}.", "Check the path.") from error
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        if is_packed(path) and getattr(error, "errno", None) is None:
+    except Exception as error:
+        module = type(error).__module__.partition(".")[0]
+        of_bytes = isinstance(error, OSError | EOFError | zlib.error | lzma.LZMAError) or module == ISAL
+        if of_bytes and is_packed(path) and getattr(error, "errno", None) is None:
             raise InputError(
                 "unreadable",
                 f"{mask(path)} cannot be decompressed ({error}).",
                 "Check that it is whole, and its ending.",
             ) from error
-        raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
-    except Exception as error:
+        if of_bytes:
+            raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
         # The parsers' errors are of this kind, but for some of Arrow's.
-        if not isinstance(error, ValueError) and type(error).__module__.partition(".")[0] != "pyarrow":
+        if not isinstance(error, ValueError) and module != "pyarrow":
             raise
         raise InputError("unreadable", f"{mask(path)} cannot be read ({error}).", remedy) from error
 
