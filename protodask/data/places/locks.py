@@ -77,12 +77,15 @@ def sweep(path: str) -> None:
             pass
 
 
-def take_lock(place: str, path: str, flags: int = 0) -> tuple[int, bool] | None:
-    """Open the lock file at `place` and lock it for whoever writes to `path`; None where it lost its name meanwhile."""
-    handle = os.open(place, os.O_RDWR | os.O_CREAT | flags, 0o666)
+def take_lock(place: str, path: str, follow: bool = True) -> tuple[int, bool] | None:
+    """Open the lock file at `place` and lock it for whoever writes to `path`; None where it lost its name meanwhile.
+
+    Unless links are to be followed, one at its place is refused.
+    """
+    handle = os.open(place, os.O_RDWR | os.O_CREAT | (0 if follow else os.O_NOFOLLOW), 0o666)
     try:
         locked = lock_handle(handle, path)
-        if has_name(handle, place):
+        if has_name(handle, place, follow):
             return handle, locked
     except BaseException:
         os.close(handle)
@@ -91,10 +94,10 @@ def take_lock(place: str, path: str, flags: int = 0) -> tuple[int, bool] | None:
     return None
 
 
-def has_name(handle: int, place: str) -> bool:
-    """Whether an open file is the one of this name."""
+def has_name(handle: int, place: str, follow: bool) -> bool:
+    """Whether an open file is the one of this name; a link to it is, where links are to be followed."""
     try:
-        return os.path.samestat(os.fstat(handle), os.stat(place))
+        return os.path.samestat(os.fstat(handle), os.stat(place, follow_symlinks=follow))
     except FileNotFoundError:
         return False
 

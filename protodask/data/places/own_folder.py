@@ -128,11 +128,11 @@ def _make_and_lock(folder: str, mode: int) -> tuple[bool, int | None]:
         if not CAN_LOCK:
             return made, None
         with suppress(FileNotFoundError):  # its holder has just removed the folder
-            taken = take_lock(os.path.join(folder, LOCK), folder, os.O_NOFOLLOW)
+            taken = take_lock(os.path.join(folder, LOCK), folder, follow=False)
             if taken is not None:
                 return made, taken[0]
 
 
 def _is_there(handle: int | None, folder: str) -> bool:
     """Whether the lock in the folder of this name is the one that is held here, where there are locks."""
-    return os.path.isdir(folder) if handle is None else has_name(handle, os.path.join(folder, LOCK))
+    return os.path.isdir(folder) if handle is None else has_name(handle, os.path.join(folder, LOCK), follow=False)

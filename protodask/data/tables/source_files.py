@@ -21,7 +21,6 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from protodask.data.places.locations import is_url, locate, storage_errors
@@ -32,7 +31,11 @@ CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 PACKED = (".gz", ".bz2", ".xz")
 
+ISAL = "igzip_lib"
+"""Of the errors of the package isal, by which fsspec decompresses where it is installed."""
+
 DIGEST_BYTES = 16
+PIECE_BYTES = 2**20
 
 COARSE_NS = 2 * 10**9
 """The coarsest clock of a file system, FAT's: a file that changed later than this before it was read may change once
@@ -97,17 +100,19 @@ def table_errors(path: str, remedy: str = "Check the file.") -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise StorageError("not-found", f"There is no file {mask(path)}.", "Check the path.") from error
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        if is_packed(path) and getattr(error, "errno", None) is None:
+    except Exception as error:
+        module = type(error).__module__.partition(".")[0]
+        of_bytes = isinstance(error, OSError | EOFError | zlib.error | lzma.LZMAError) or module == ISAL
+        if of_bytes and is_packed(path) and getattr(error, "errno", None) is None:
             raise InputError(
                 "unreadable",
                 f"{mask(path)} cannot be decompressed ({error}).",
                 "Check that it is whole, and its ending.",
             ) from error
-        raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
-    except Exception as error:
+        if of_bytes:
+            raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
         # The parsers' errors are of this kind, but for some of Arrow's.
-        if not isinstance(error, ValueError) and type(error).__module__.partition(".")[0] != "pyarrow":
+        if not isinstance(error, ValueError) and module != "pyarrow":
             raise
         raise InputError("unreadable", f"{mask(path)} cannot be read ({error}).", remedy) from error
 
@@ -278,8 +283,11 @@ def open_file(path: str, compression: str | None = None) -> Any:
 
 def content_digest(path: str) -> str:
     """BLAKE2b of the bytes of a file or object, 32 hexadecimal digits."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     with storage_errors(path, "reading"), open_file(path) as file:
-        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=DIGEST_BYTES)).hexdigest()
+        while piece := file.read(PIECE_BYTES):  # not every file of fsspec can do what `hashlib.file_digest` asks of it
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def bytes_digest(content: bytes) -> str:

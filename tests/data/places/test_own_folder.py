@@ -102,6 +102,16 @@ def test_own_folder__a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path)
     assert not (tmp_path / "victim").exists()
 
 
+@pytest.mark.parametrize("target", ["elsewhere", LOCK])
+def test_own_folder__a_link_put_in_place_of_its_lock_is_none(tmp_path: Path, target: str) -> None:
+    place = tmp_path / "run"
+    with own_folder(str(place)) as folder:
+        folder.unwanted = True
+        (place / LOCK).rename(place / "elsewhere")
+        (place / LOCK).symlink_to(target)
+    assert (place / LOCK).is_symlink()
+
+
 def test_make_folder__survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[str] = []
     monkeypatch.setattr(own_folder_module, "flush", flushed.append)

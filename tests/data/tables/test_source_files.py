@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import pytest
 from support.errors import refused
 
@@ -144,6 +146,32 @@ def test_content_digest__is_that_of_the_bytes(tmp_path: Path) -> None:
     assert content_digest(str(path)) == hashlib.blake2b(content, digest_size=16).hexdigest()
     with refused("not-found", tmp_path / "absent.csv", kind=StorageError):
         content_digest(str(tmp_path / "absent.csv"))
+
+
+def test_content_digest__of_an_object_that_can_only_be_read() -> None:
+    class Bare:
+        """A file as those of HDFS are in fsspec 2024.12, without `readinto`."""
+
+        def __init__(self, content: bytes) -> None:
+            self._file = io.BytesIO(content)
+
+        def read(self, size: int = -1) -> bytes:
+            return self._file.read(size)
+
+        def __enter__(self) -> Bare:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._file.close()
+
+    class BareFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        protocol = "bare"
+
+        def _open(self, path: str, *_: object, **__: object) -> Bare:
+            return Bare(path.encode())
+
+    fsspec.register_implementation("bare", BareFiles, clobber=True)
+    assert content_digest("bare://rows.csv") == bytes_digest(b"rows.csv")
 
 
 def test_digest_of__a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

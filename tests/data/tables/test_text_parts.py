@@ -10,6 +10,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -111,6 +112,23 @@ def test_text_parts__of_a_damaged_file(ending: str, damage: Any, tmp_path: Path)
     Path(path).write_bytes(damage(Path(path).read_bytes()))
     with refused("unreadable", path):
         ingest(path, tmp_path / "d", target="y")
+
+
+def test_text_parts__of_a_damaged_file_that_isal_decompresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class IsalError(Exception):
+        __module__ = "igzip_lib"
+
+    class Reader(gzip.GzipFile):
+        def read(self, *_: Any) -> bytes:
+            raise IsalError("Error -3 Invalid lookback distance found")
+
+    monkeypatch.setitem(fsspec.compression.compr, "gzip", lambda file, **_: Reader(fileobj=file))
+    path = put(tmp_path, b"a,y\n5,1\n", ".gz")
+    with refused("unreadable", path, "decompressed", "lookback"):
+        ingest(path, tmp_path / "d", target="y")
+    said: Any = {"target_name": "y", "keep": (), "dropped": (), "unseen": "error", "dtype": "float32"}
+    with refused("unreadable", path, "decompressed", "lookback"):
+        encode_file(Path(path).read_bytes(), path, (Column("a"),), **said)
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
