@@ -48,11 +48,16 @@ class CountTable:
         grown[..., 0] = 0.0
         np.multiply(self.probability, eta, out=grown[..., 1:])
         grown[..., :-1] += self.probability * (1 - eta)
-        kept = grown >= self.negligible
-        if sets:  # in a single table what is kept lies together
-            grown *= kept
-            kept = np.logical_or.reduce(kept)
-        first, last = int(kept.argmax()), width + 1 - int(kept[::-1].argmax())
+        if sets:
+            grown[grown < self.negligible] = 0.0
+            kept = np.flatnonzero(grown.any(axis=0))
+            first, last = int(kept[0]), int(kept[-1]) + 1
+        else:
+            first, last = 0, width + 1
+            while grown[first] < self.negligible:
+                first += 1
+            while grown[last - 1] < self.negligible:
+                last -= 1
         return CountTable(self.start + first, np.ascontiguousarray(grown[..., first:last]), self.negligible)
 
 

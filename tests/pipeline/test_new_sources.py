@@ -22,6 +22,7 @@ def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number in range(2):
         rows = "".join(f"{100 * number + row},{'yes' if row % 2 else 'no'}\n" for row in range(40))
         (folder / f"{number}.csv").write_text("x,y\n" + rows)
+        os.utime(folder / f"{number}.csv", (0, 0))
     return folder
 
 
@@ -35,6 +36,7 @@ def test_news__says_what_a_step_would_take(inbox: Path) -> None:
     assert IngestStep(sources=("inbox",), out="new.zarr", unless_in="data.zarr").news().found == "1 new file"
     assert IngestStep(sources=("data.zarr",), out="b.zarr", new=True).news().found == "80 new rows of 1 dataset"
     assert IngestStep(sources=("data.zarr", "inbox"), out="data.zarr", new=True).news().found == "1 new file"
+    os.utime(inbox / "0.csv")
     assert IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600).news() == StepNews(None, waiting=1)
 
 

@@ -78,7 +78,7 @@ def find_news(
     waiting: list[str] = []
     changing: list[str] = []
     for source in sources:
-        for found in _found(source, taken, names, cache, settle, segments_of):
+        for found in _found(source, taken, cache, settle, segments_of):
             match found:
                 case SourceFile(settled=False):
                     waiting.append(found.path)
@@ -94,12 +94,7 @@ def find_news(
 
 
 def _found(
-    source: str,
-    taken: Container[str],
-    names: Container[str],
-    cache: DigestCache,
-    settle: float,
-    segments_of: SegmentsOf,
+    source: str, taken: Container[str], cache: DigestCache, settle: float, segments_of: SegmentsOf
 ) -> Iterator[NewFile | NewRows | SourceFile]:
     """Everything at a source; files that are left have no digest."""
     if is_dataset(source):
@@ -121,7 +116,7 @@ def _found(
         digest = None
         if file.settled:
             digest = cache.digest_of(file, taken)
-        elif file.name in names:  # one that was only touched does not wait
+        elif cache.has_read(file):  # one that was only touched does not wait
             with suppress(StorageError):
                 digest = cache.digest_of(file, taken)
         complete = file.settled or digest in taken

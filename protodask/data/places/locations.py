@@ -114,21 +114,30 @@ def write_object(path: str, name: str, content: bytes) -> None:
 def list_names(path: str, prefix: str = "") -> list[str]:
     """Names of what lies directly in a folder or below a URL; none where there is nothing."""
     if is_url(path):
-        from zarr.core.sync import collect_aiterator
+        from zarr.core.sync import sync
 
-        names = collect_aiterator(open_store(path, read_only=True).list_dir(prefix))
-        return [name.rstrip("/").rpartition("/")[2] for name in names if name.strip("/")]
+        return sync(_list_names(path, prefix))
     try:
         return os.listdir(os.path.join(path, *prefix.split("/")))
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
+async def _list_names(path: str, prefix: str) -> list[str]:
+    store = open_store(path, read_only=True)  # in the thread of Zarr, as fsspec keeps a client for each thread
+    names = [name async for name in store.list_dir(prefix)]
+    return [name.rstrip("/").rpartition("/")[2] for name in names if name.strip("/")]
+
+
 def delete_below(path: str, name: str) -> None:
     """Delete an object below a URL, and everything whose key begins with it and a slash."""
     from zarr.core.sync import sync
 
+    sync(_delete_below(path, name))
+
+
+async def _delete_below(path: str, name: str) -> None:
     store = open_store(path)
     if name:
-        sync(store.delete(name))
-    sync(store.delete_dir(name))
+        await store.delete(name)
+    await store.delete_dir(name)

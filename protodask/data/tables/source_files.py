@@ -344,6 +344,11 @@ class DigestCache:
             self._changed = True
         return digest
 
+    def has_read(self, file: SourceFile) -> bool:
+        """Whether there was a file here that had as many bytes, which may be this one."""
+        remembered = self._known.get(file.path)
+        return remembered is not None and remembered[0].partition("-")[0] == str(file.size)
+
     def save(self) -> None:
         """Write the file, whole or not at all, if there is anything new; that it cannot be written is no error."""
         if self._path is None or not self._changed:
