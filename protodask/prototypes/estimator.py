@@ -51,7 +51,7 @@ from protodask.prototypes.estimator_rows import (
     plain_label,
     stored_rows,
 )
-from protodask.prototypes.fitting import dataset_for_training
+from protodask.prototypes.fitting import StoredRows, dataset_for_training
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -291,7 +291,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 data = replace(dataset_for_training(dataset), feature_names=feature_names(found), columns=found)
             else:
                 data = replace(dataset_for_training(dataset), feature_names=start.feature_names, columns=start.columns)
-            yield TrainingRows(data, np.asarray(dataset.classes), groups is not None, folder, dataset)
+            yield TrainingRows(data, np.asarray(dataset.classes), groups is not None, StoredRows(dataset, folder))
 
     def _rows_in_memory(
         self, X: Any, y: Any, sample_weight: Any, engine: Engine, start: PrototypeSet | None, groups: Any

@@ -29,7 +29,7 @@ from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.format.summary import summarize
 from protodask.engine import Block, Engine, Layout, choose_block_rows, thread_engine
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.fitting import dataset_for_training
+from protodask.prototypes.fitting import StoredRows, dataset_for_training
 from protodask.prototypes.folds import folded_source, make_folds
 from protodask.prototypes.held_out import without_fold
 from protodask.prototypes.planning import require_fit
@@ -42,7 +42,7 @@ from protodask.selection.holdout import marginal_loss
 from protodask.selection.results import SearchResult
 from protodask.selection.search import FoldStep, Limits, Place, SearchEvent, fit_name, run_search
 from protodask.selection.space import Setting
-from protodask.selection.tuning import FITS, StoredRows, search_rows
+from protodask.selection.tuning import FITS, search_rows
 
 if TYPE_CHECKING:
     from benchmarks import _common as common
