@@ -237,7 +237,7 @@ def _parse(fields: Fields) -> RobustModel:
     if n_planes * len(features) > MOST_WEIGHTS:
         fields.damaged("it has more weights than any model")
     with damage_named("The planes of the robust model", fields.where, FIT_AGAIN):
-        arrays = {
+        arrays: dict[str, Any] = {
             name: read_array(
                 fields.where, name, "float64", (n_planes, len(features)) if name == "weights" else (n_planes,)
             )
