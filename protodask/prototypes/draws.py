@@ -22,8 +22,9 @@ from protodask.prototypes.footprint import Shape, most_together
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchRecord, Callback, FitEvent
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
-from protodask.prototypes.training import RunLog, Training, TrainingData, first_model, forms_of
+from protodask.prototypes.training import Training, TrainingData, first_model, forms_of
 
 MOST_TOGETHER = 20
 """Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
@@ -58,7 +59,7 @@ class Fitting:
     engine: Engine
     scores: Callable[[int], ScoreKeeper]
     """What keeps the scores of a draw, counted from 0, between its rounds."""
-    log: RunLog | None = None
+    log: RunLog = NO_LOG
     callbacks: Sequence[Callback] = ()
 
     def run(

@@ -26,9 +26,9 @@ from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import SHRUNK, PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_fit
-from protodask.prototypes.runs import RunDirectory, environment, run_place
+from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
-from protodask.prototypes.training import RunLog, TrainingData, warn_of_large_weights
+from protodask.prototypes.training import TrainingData, warn_of_large_weights
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def fitted(
         if rows is None:
             rows = training_data(data, settings, opened, directory)
         stored = StoredRows(data, folder)
-        model, history = fit_rows(opened, rows, settings, data.has_group, stored, start, directory, callbacks)
+        model, history = fit_rows(opened, rows, settings, data.has_group, stored, start, directory or NO_LOG, callbacks)
         opened.forget(rows.source)
         model = replace(model, provenance=fit_provenance(data, settings, history, start, model.n_batches))
         if directory is not None:
@@ -119,13 +119,11 @@ def own_directory(path: str | os.PathLike[str], record: Mapping[str, Any], keep:
         folder.unwanted = not keep
 
 
-def training_data(
-    data: Dataset, config: FitConfig, engine: Engine, directory: RunDirectory | None = None
-) -> TrainingData:
+def training_data(data: Dataset, config: FitConfig, engine: Engine, log: RunLog | None = None) -> TrainingData:
     """What training needs to know of a dataset.
 
     Where there are weights that are not to count, everything is as it would be of the same blocks without them, to the
-    last bit. Statistics of the rows as they are take one pass, unless the run `directory` has them.
+    last bit. Statistics of the rows as they are take one pass, unless the `log` of a run has them.
     """
     weighted = dataset_for_training(data)
     if config.weighted or not (data.has_weight or data.has_inclusion):
@@ -136,7 +134,7 @@ def training_data(
         found = summarize(engine, source, len(data.classes))
         return {name: getattr(found, name) for name in ROW_STATISTICS}
 
-    known = statistics() if directory is None else directory.arrays(0, "summary", statistics)
+    known = (log or NO_LOG).arrays(0, "summary", statistics)
     class_rows = known["class_rows"]
     rows = int(class_rows.sum())
     summary = Summary(
@@ -185,7 +183,7 @@ def fit_rows(
     grouped: bool,
     stored: StoredRows | None,
     start: PrototypeSet | None = None,
-    log: RunLog | None = None,
+    log: RunLog = NO_LOG,
     callbacks: Sequence[Callback] = (),
 ) -> tuple[PrototypeSet, list[BatchRecord]]:
     """Fit to rows in memory, or to `stored` ones, with settings that leave nothing open.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, TARGET, Column, Label, row_weights
 from protodask.data.format.summary import Summary
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
+from protodask.engine.records import taken
 from protodask.errors import InputError
 from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.batches import Batch
@@ -44,6 +45,7 @@ from protodask.prototypes.objective import (
     make_problem,
     starting_point,
 )
+from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
 from protodask.prototypes.solver import (
@@ -111,7 +113,7 @@ class TrainingData:
     """In which its features enter; None where that is not known yet."""
 
 
-def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog | None = None) -> Forms:
+def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog = NO_LOG) -> Forms:
     """The forms in which features of the data enter: those they have, or those that the settings ask for, which a log
     remembers: a run that goes on has those that it began with.
     """
@@ -125,21 +127,7 @@ def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog 
         wanted = config.feature_forms, config.seed, config.kernel_precision
         return learn_forms(engine, data.source, data.array_names, columns, *wanted).arrays()
 
-    return Forms.of_arrays(learn() if log is None else log.arrays(0, "forms", learn))
-
-
-class RunLog(Protocol):
-    """Remembers what was computed before an interruption."""
-
-    def recorded(self, batch: int, stage: str, function: Function) -> Function:
-        """`function`, for one stage of the training of one round: a precision."""
-        ...
-
-    def arrays(
-        self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]], of: int = 0
-    ) -> dict[str, NDArray[Any]]:
-        """The arrays of a round under a name, made only if none of the same number are remembered."""
-        ...
+    return Forms.of_arrays(log.arrays(0, "forms", learn))
 
 
 @dataclass(frozen=True)
@@ -161,7 +149,7 @@ class Training:
     config: FitConfig
     engine: Engine
     scores: ScoreKeeper
-    log: RunLog | None = None
+    log: RunLog = NO_LOG
     callbacks: Sequence[Callback] = ()
     draw: int = 0
     """Which of the draws of a fit this is: its rounds are numbered after those of the draws before."""
@@ -280,7 +268,7 @@ class Training:
                 callback(event)
 
         start, kept, begun = self._take_steps(source, problem, number, model.n_batches > 0, report)
-        problem, used = problem.part(kept), drawn.part(kept)
+        problem, used = problem.part(kept), taken(drawn, kept)
         solution = self._minimize(source, problem, number, partial(report, problem), start)
         if solution.status not in ("converged", "stationary", "held out"):
             from protodask.prototypes.convergence import ConvergenceWarning
@@ -293,7 +281,7 @@ class Training:
             )
         feature_weights, candidate_weight = problem.split(solution.theta)
         batches = tuple(
-            make_batch(used.part(places), feature_weight, candidate_weight[places], standardization, columns)
+            make_batch(taken(used, places), feature_weight, candidate_weight[places], standardization, columns)
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )
         record = _record(number, solution, batches, drawn, values, time.perf_counter() - began)
@@ -325,7 +313,7 @@ class Training:
         steps = Steps(self.engine.nearby(), stage, *self._penalties, config.seed)
         stepped = steps.take(
             stepping_start(problem),
-            (lambda name, make, of: make()) if self.log is None else partial(self.log.arrays, number),
+            partial(self.log.arrays, number),
             partial(report, stage.problem, rows=stage.rows),
         )
         left = int(np.count_nonzero(stepped.kept))
@@ -386,21 +374,15 @@ class Training:
             self.engine.share(problem),
             *self._penalties,
         )
-        log = self.log
-
-        def recorded(function: Function) -> Function:
-            return function if log is None else log.recorded(number, problem.precision, function)
-
+        recorded = partial(self.log.recorded, number, problem.precision)
         if not problem.held_out_weight:
             return recorded(objective)
         # The first evaluation is that without prototypes, if any are held out; the second one looks at all, too.
         return WorkingSet(objective, recorded, awake=2 if warm else None)
 
     def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
-        if self.log is None:
-            return self._draw(source, model, number)
         drawn = self.log.arrays(number, "candidates", lambda: vars(self._draw(source, model, number)))
-        return DrawnCandidates(drawn["features"], drawn["classes"], drawn["rows"], drawn["weight"])
+        return DrawnCandidates(**drawn)
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         config = self.config
@@ -464,10 +446,6 @@ class DrawnCandidates:
     classes: Integers
     rows: Integers
     weight: Floats
-
-    def part(self, places: slice | NDArray[np.bool_]) -> DrawnCandidates:
-        """Those at some places."""
-        return DrawnCandidates(self.features[places], self.classes[places], self.rows[places], self.weight[places])
 
 
 def make_batch(

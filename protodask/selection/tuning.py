@@ -24,7 +24,7 @@ from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.planning import require_shape
-from protodask.prototypes.runs import RunDirectory
+from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import TrainingData, forms_of, warn_of_large_weights
 from protodask.selection.choice import best_trial, choose
@@ -209,9 +209,9 @@ def search_rows(
         keeper = fresh_scores(os.path.join(stored.folder, FITS, name), n_classes)
         return keeper if keep_stored else MemoryScores()
 
-    def log(name: str, setting: Setting, fold: int) -> RunDirectory | None:
+    def log(name: str, setting: Setting, fold: int) -> RunLog:
         if stored is None or not stored.recorded:
-            return None
+            return NO_LOG
         record = {
             "config": setting.of(replace(fast, n_batches=0)).as_dict(),
             "dataset": stored.dataset.key,
