@@ -16,7 +16,6 @@ from functools import partial
 
 from protodask.engine import Engine
 from protodask.engine.together import Company, all_together, choose_company
-from protodask.prototypes.batches import Batch
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, most_together
 from protodask.prototypes.held_out import held_out_parts
@@ -158,13 +157,10 @@ def averaged(start: PrototypeSet, models: Sequence[PrototypeSet]) -> PrototypeSe
     share = 1 / len(models)
     found = start
     for number in range(start.n_rounds, models[0].n_rounds):
-        added = [_scaled(batch, share) for model in models for batch in model.round_batches(number)]
+        each = [batch for model in models for batch in model.round_batches(number)]
+        added = [replace(batch, prototype_weight=batch.prototype_weight * share) for batch in each]
         found = found.with_round([batch for batch in added if batch.n_prototypes] or added[:1])
     return found
-
-
-def _scaled(batch: Batch, share: float) -> Batch:
-    return replace(batch, prototype_weight=batch.prototype_weight * share)
 
 
 def _one_at_a_time(callback: Callback, lock: threading.Lock) -> Callback:

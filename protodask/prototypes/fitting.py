@@ -25,7 +25,7 @@ from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import SHRUNK, PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
-from protodask.prototypes.planning import require_fit
+from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import TrainingData, warn_of_large_weights
@@ -87,7 +87,7 @@ def fitted(
     }
     with (
         open_engine(engine) as opened,
-        nullcontext(require_fit(data, settings, start, opened)),
+        nullcontext(require_shape(shape_of(data, settings, start), opened)),
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):

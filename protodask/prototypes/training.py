@@ -284,8 +284,22 @@ class Training:
             make_batch(taken(used, places), feature_weight, candidate_weight[places], standardization, columns)
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )
-        record = _record(number, solution, batches, drawn, values, time.perf_counter() - began)
-        return batches, replace(record, stages=begun)
+        record = BatchRecord(
+            batch=number,
+            status=solution.status,
+            iterations=solution.iterations,
+            evaluations=solution.evaluations,
+            seconds=time.perf_counter() - began,
+            value=solution.value,
+            gradient_norm=solution.gradient_norm,
+            active_features=len(set[int]().union(*(batch.looked_at.tolist() for batch in batches))),
+            prototypes=sum(batch.n_prototypes for batch in batches),
+            candidates=np.sort(drawn.rows),
+            values=tuple(values),
+            held_out=_known(solution.held_out),
+            stages=begun,
+        )
+        return batches, record
 
     def _take_steps(
         self,
@@ -339,7 +353,8 @@ class Training:
         objective = self._objective(source, problem, number, warm=start is not None)
         patience = TO_THE_END if start is None else AFTER_STEPS
         start = starting_point(problem) if start is None else start
-        none = without_prototypes(problem)
+        none = starting_point(problem)
+        none[problem.n_feature_weights :] = 0
         nothing = objective(none) if problem.held_out_weight else None
         baseline = math.inf if nothing is None else nothing.held_out
         solution = solve(objective, start, scale, tolerance, most, report, patience, baseline)
@@ -349,7 +364,8 @@ class Training:
             single = solution
 
             def after(state: Iteration) -> None:
-                report(state.after(single.iterations, single.evaluations))
+                iteration, evaluations = state.iteration + single.iterations, state.evaluations + single.evaluations
+                report(replace(state, iteration=iteration, evaluations=evaluations))
 
             double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, patience, baseline)
             solution = replace(
@@ -431,13 +447,6 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
     )
 
 
-def without_prototypes(problem: RoundProblem) -> Floats:
-    """The start, with no candidate of any weight."""
-    theta = starting_point(problem)
-    theta[problem.n_feature_weights :] = 0
-    return theta
-
-
 @dataclass(frozen=True)
 class DrawnCandidates:
     """Candidates in raw units: ascending by class, then by row number."""
@@ -508,30 +517,6 @@ def check_start(model: PrototypeSet, data: TrainingData) -> None:
             f"The model has {model.n_features} features and the data {len(data.feature_names)}, or their names differ.",
             "Add batches with data of the same features in the same order, or fit a new model.",
         )
-
-
-def _record(
-    number: int,
-    solution: Solution,
-    batches: Sequence[Batch],
-    drawn: DrawnCandidates,
-    values: Sequence[float],
-    seconds: float,
-) -> BatchRecord:
-    return BatchRecord(
-        batch=number,
-        status=solution.status,
-        iterations=solution.iterations,
-        evaluations=solution.evaluations,
-        seconds=seconds,
-        value=solution.value,
-        gradient_norm=solution.gradient_norm,
-        active_features=len(set[int]().union(*(batch.looked_at.tolist() for batch in batches))),
-        prototypes=sum(batch.n_prototypes for batch in batches),
-        candidates=np.sort(drawn.rows),
-        values=tuple(values),
-        held_out=_known(solution.held_out),
-    )
 
 
 def _known(held_out: float) -> float | None:

@@ -31,8 +31,9 @@ from protodask.engine import Block, Engine, Layout, choose_block_rows, thread_en
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import StoredRows, dataset_for_training
 from protodask.prototypes.folds import folded_source, make_folds
+from protodask.prototypes.footprint import shape_of
 from protodask.prototypes.held_out import without_fold
-from protodask.prototypes.planning import require_fit
+from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory, read_run
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import TrainingData
@@ -151,7 +152,7 @@ def run_whole(settings: argparse.Namespace, data: Dataset, folder: str) -> Searc
 
     def work() -> None:
         with thread_engine(THREADS, settings.limit) as engine:
-            require_fit(data, config.with_batches(1), None, engine)
+            require_shape(shape_of(data, config.with_batches(1)), engine)
             training = replace(dataset_for_training(data), source=counted)
             stored = StoredRows(data, folder, recorded=True)
             found.append(search_rows(engine, training, config, search, grouped=False, stored=stored, listen=listen))
