@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from protodask.engine.blas import one_blas_thread
@@ -75,6 +76,24 @@ def run_together(
                     _answer(engine, requests)
     finally:
         crew.stop()
+
+
+def all_together(
+    engine: Engine, jobs: Sequence[Job[Result]], *, company: Company, most: int, spread: bool = False
+) -> list[Result]:
+    """The results of jobs that no others follow, in the order of the jobs, see `run_together`."""
+    found: dict[int, Result] = {}
+
+    def numbered(number: int, engine: Engine) -> tuple[int, Result]:
+        return number, jobs[number](engine)
+
+    def keep(ended: tuple[int, Result]) -> tuple[()]:
+        found.update([ended])
+        return ()
+
+    all_jobs = [partial(numbered, number) for number in range(len(jobs))]
+    run_together(engine, all_jobs, keep, company=company, most=most, spread=spread)
+    return [found[number] for number in range(len(jobs))]
 
 
 def each_together(

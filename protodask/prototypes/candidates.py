@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,19 +115,9 @@ def merge_samples(most: int, left: Sample, right: Sample) -> Sample:
     )
 
 
-@dataclass(frozen=True)
-class MergeSamples:
-    """`merge_samples` for a number of rows."""
-
-    most: int
-
-    def __call__(self, left: Sample, right: Sample) -> Sample:
-        return merge_samples(self.most, left, right)
-
-
 def sampling(most: int) -> Reduction[Sample, Sample]:
     """The reduction that keeps up to `most` rows of each bin."""
-    return Reduction(sample_block, MergeSamples(most), identity)
+    return Reduction(sample_block, partial(merge_samples, most), identity)
 
 
 def allocate(sizes: Integers, wanted: int, max_fraction: float) -> Integers:

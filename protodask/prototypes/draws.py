@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from protodask.engine import Engine
-from protodask.engine.together import Company, Job, choose_company, run_together
-from protodask.prototypes.batches import Batch
+from protodask.engine.together import Company, all_together, choose_company
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, most_together
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchRecord, Callback, FitEvent
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
-from protodask.prototypes.training import RunLog, Training, TrainingData, first_model, forms_of
+from protodask.prototypes.training import Training, TrainingData, first_model, forms_of
 
 MOST_TOGETHER = 20
 """Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
@@ -58,7 +58,7 @@ class Fitting:
     engine: Engine
     scores: Callable[[int], ScoreKeeper]
     """What keeps the scores of a draw, counted from 0, between its rounds."""
-    log: RunLog | None = None
+    log: RunLog = NO_LOG
     callbacks: Sequence[Callback] = ()
 
     def run(
@@ -79,20 +79,17 @@ class Fitting:
         parts = held_out_parts(self.engine, data, self.config, grouped)
         if len(parts) == 1:
             return self._training(parts[0], 0, self.engine, self.callbacks).run(start)
-        found: dict[int, tuple[PrototypeSet, list[BatchRecord]]] = {}
 
-        def train(draw: int, engine: Engine, callbacks: Sequence[Callback]) -> int:
-            found[draw] = self._training(parts[draw], draw, engine, callbacks).run(start)
-            return draw
+        def train(draw: int, engine: Engine, callbacks: Sequence[Callback]) -> tuple[PrototypeSet, list[BatchRecord]]:
+            return self._training(parts[draw], draw, engine, callbacks).run(start)
 
         if most == 1:
-            for draw in range(len(parts)):
-                train(draw, self.engine, self.callbacks)
+            found = [train(draw, self.engine, self.callbacks) for draw in range(len(parts))]
         else:
             told = [_one_at_a_time(callback, threading.Lock()) for callback in self.callbacks]
             jobs = [partial(train, draw, callbacks=told) for draw in range(len(parts))]
-            run_together(self.engine, jobs, _nothing_more, company=company, most=min(most, len(jobs)), spread=True)
-        models, histories = zip(*(found[draw] for draw in range(len(parts))), strict=True)
+            found = all_together(self.engine, jobs, company=company, most=min(most, len(jobs)), spread=True)
+        models, histories = zip(*found, strict=True)
         kept = worth_averaging(
             [self.config.feature_weights_of(draw) for draw in range(len(parts))],
             [history[-1].held_out for history in histories],
@@ -107,10 +104,6 @@ class Fitting:
 
     def _training(self, data: TrainingData, draw: int, engine: Engine, callbacks: Sequence[Callback]) -> Training:
         return Training(data, self.config, engine, self.scores(draw), self.log, callbacks, draw)
-
-
-def _nothing_more(draw: int) -> Iterable[Job[int]]:
-    return ()
 
 
 LOSS_OF_A_ROW = 4.0
@@ -164,13 +157,10 @@ def averaged(start: PrototypeSet, models: Sequence[PrototypeSet]) -> PrototypeSe
     share = 1 / len(models)
     found = start
     for number in range(start.n_rounds, models[0].n_rounds):
-        added = [_scaled(batch, share) for model in models for batch in model.round_batches(number)]
+        each = [batch for model in models for batch in model.round_batches(number)]
+        added = [replace(batch, prototype_weight=batch.prototype_weight * share) for batch in each]
         found = found.with_round([batch for batch in added if batch.n_prototypes] or added[:1])
     return found
-
-
-def _scaled(batch: Batch, share: float) -> Batch:
-    return replace(batch, prototype_weight=batch.prototype_weight * share)
 
 
 def _one_at_a_time(callback: Callback, lock: threading.Lock) -> Callback:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -51,7 +52,7 @@ from protodask.prototypes.estimator_rows import (
     plain_label,
     stored_rows,
 )
-from protodask.prototypes.fitting import dataset_for_training
+from protodask.prototypes.fitting import StoredRows, dataset_for_training
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -291,7 +292,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 data = replace(dataset_for_training(dataset), feature_names=feature_names(found), columns=found)
             else:
                 data = replace(dataset_for_training(dataset), feature_names=start.feature_names, columns=start.columns)
-            yield TrainingRows(data, np.asarray(dataset.classes), groups is not None, folder, dataset)
+            yield TrainingRows(data, np.asarray(dataset.classes), groups is not None, StoredRows(dataset, folder))
 
     def _rows_in_memory(
         self, X: Any, y: Any, sample_weight: Any, engine: Engine, start: PrototypeSet | None, groups: Any
@@ -364,7 +365,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
         `calibrated` probabilities are those of `calibrate`, of the number of batches it was called with.
         """
-        return self._map(X, n_batches, _probability, len(self._checked_classes()), np.float64, calibrated)
+        return self._map(X, n_batches, itemgetter(0), len(self._checked_classes()), np.float64, calibrated)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy; of dask collections the predicted classes are computed."""
@@ -419,7 +420,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def familiarity(self, X: Any, n_batches: Batches = None) -> Any:
         """How much evidence the model has at each row (N,): 0 far from every prototype."""
         self._checked_classes()
-        return self._map(X, n_batches, _familiarity, None, np.float64)
+        return self._map(X, n_batches, itemgetter(1), None, np.float64)
 
     def explain(self, X: Any, n_batches: int | None = None, most: int = 20) -> Explanation | list[Explanation]:
         """Why the probabilities of rows are what they are, see `protodask.explain.Explanation`.
@@ -456,21 +457,24 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             counts = (model.calibrated_batches(n_batches),)
         if is_lazy(X):
             self._check_columns(X, labels)
-            columns = model.forgiving_columns
-            function = partial(
-                _select_rows, model=model, columns=columns, counts=counts, select=select, calibrated=calibrated
-            )
-            width = len(counts) * (1 if n_columns is None else n_columns)
-            joined = map_rows(X, function, width, dtype)
+            chosen = {"counts": counts, "select": select, "calibrated": calibrated}
+            function = partial(_select_rows, model=model, columns=model.forgiving_columns, **chosen)
             step = 1 if n_columns is None else n_columns
-            parts = [joined[:, first : first + step] for first in range(0, width, step)]
+            joined = map_rows(X, function, len(counts) * step, dtype)
+            parts = [joined[:, first : first + step] for first in range(0, len(counts) * step, step)]
             results = [part[:, 0] if n_columns is None else part for part in parts]
-        elif is_out_of_memory(X):
-            self._check_columns(X, labels)
-            results = self._map_source(stored_rows(X), counts, select, calibrated, model.forgiving_columns)
         else:
-            source = array_source({FEATURES.name: self._features(X)})
-            results = self._map_source(source, counts, select, calibrated)
+            columns = None  # whose values are still to be encoded
+            if is_out_of_memory(X):
+                self._check_columns(X, labels)
+                source, columns = stored_rows(X), model.forgiving_columns
+            else:
+                source = array_source({FEATURES.name: self._features(X)})
+            options = counts, select, calibrated, columns
+            with open_engine(self.engine) as engine:
+                arrays = engine.collect(source, _select_block, model, *options, label="predict")
+                engine.forget(source)
+            results = [arrays[str(position)] for position in range(len(counts))]
         return results[0] if n_batches is None or isinstance(n_batches, int | np.integer) else results
 
     def _features(self, X: Any) -> NDArray[Any]:
@@ -484,22 +488,6 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         dtype = feature_dtype(X) if all(column.kind == "numeric" for column in columns) else None
         X = validate_data(self, X, dtype=dtype, ensure_all_finite=False, reset=False)
         return encoded(matrix_table(X, columns), columns, feature_dtype(X))
-
-    def _map_source(
-        self,
-        source: Source,
-        counts: tuple[int, ...],
-        select: Any,
-        calibrated: bool,
-        columns: tuple[Column, ...] | None = None,
-    ) -> list[Any]:
-        """Predictions for the blocks of a source; if `columns` are given, its features are still to be made of them."""
-        with open_engine(self.engine) as engine:
-            arrays = engine.collect(
-                source, _select_block, self.model_, counts, select, calibrated, columns, label="predict"
-            )
-            engine.forget(source)
-        return [arrays[str(position)] for position in range(len(counts))]
 
     def _check_columns(self, X: Any, labels: Sequence[str] | None) -> None:
         """What scikit-learn checks of collections in memory; arrays may have `labels` of their columns."""
@@ -523,17 +511,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
 
 
-def _most_probable(classes: NDArray[Any], probability: NDArray[Any], _: NDArray[Any]) -> NDArray[Any]:
-    found: NDArray[Any] = classes[probability.argmax(axis=1)]
+def _most_probable(classes: NDArray[Any], predicted: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
+    found: NDArray[Any] = classes[predicted[0].argmax(axis=1)]
     return found
-
-
-def _probability(probability: NDArray[Any], _: NDArray[Any]) -> NDArray[Any]:
-    return probability
-
-
-def _familiarity(_: NDArray[Any], evidence: NDArray[Any]) -> NDArray[Any]:
-    return evidence
 
 
 def _select_block(
@@ -548,7 +528,7 @@ def _select_block(
     if columns is not None:
         features = encoded(matrix_table(features, columns), columns, features.dtype, block.start)
     found = predict_features(features, model, counts, calibrated)
-    return {str(position): select(*pair) for position, pair in enumerate(found)}
+    return {str(position): select(pair) for position, pair in enumerate(found)}
 
 
 def _select_rows(
@@ -561,6 +541,5 @@ def _select_rows(
 ) -> NDArray[Any]:
     table = frame_table(rows) if hasattr(rows, "columns") else matrix_table(rows, columns)
     features = encoded(table, columns, feature_dtype(rows), among=" of a chunk")
-    found = predict_features(features, model, counts, calibrated)
-    selected = [select(*pair) for pair in found]
+    selected = map(select, predict_features(features, model, counts, calibrated))
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)

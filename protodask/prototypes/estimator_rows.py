@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,16 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from protodask.data.arrays.row_arrays import row_array
 from protodask.data.arrays.zarr_arrays import ZarrArraysSource
-from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES
 from protodask.data.tables.encoding import encode_group
 from protodask.engine import Engine, Source, array_source
 from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.draws import Fitting, how_together
-from protodask.prototypes.fitting import score_keeper
-from protodask.prototypes.footprint import scores_stored, shape_of
+from protodask.prototypes.fitting import StoredRows, fit_rows
 from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import TrainingData
 
 
@@ -38,27 +33,15 @@ class TrainingRows:
     labels: NDArray[Any]
     grouped: bool
     """Whether the rows say which of them belong together."""
-    folder: str | None = None
-    """Where scores may be stored, for rows that are not in memory."""
-    dataset: Dataset | None = None
-    """That they were written to, unless they are in memory."""
+    stored: StoredRows | None = None
+    """Where they were written to, unless they are in memory."""
 
     def fit(
         self, config: FitConfig, engine: Engine, callbacks: Sequence[Callback], start: PrototypeSet | None
     ) -> tuple[PrototypeSet, list[BatchRecord]]:
         """What a fit to the rows, begun from a model if there is one, leaves behind."""
-        n_rows, n_classes = self.data.source.layout.n_rows, len(self.data.classes)
-        config = settled(config, n_rows, self.data.columns)
-        if self.dataset is None or self.folder is None:
-            company, most = how_together(engine, None, n_rows, n_classes, config)
-            fitting = Fitting(config, engine, lambda draw: MemoryScores(), callbacks=callbacks)
-        else:
-            shape = shape_of(self.dataset, config, start)
-            company, most = how_together(engine, shape, n_rows, n_classes, config)
-            stored = scores_stored(shape, engine.scheduler.processes())
-            scores = partial(score_keeper, self.dataset, self.folder, stored)
-            fitting = Fitting(config, engine, scores, callbacks=callbacks)
-        return fitting.run(self.data, self.grouped, company, most, start)
+        config = settled(config, self.data.source.layout.n_rows, self.data.columns)
+        return fit_rows(engine, self.data, config, self.grouped, self.stored, start, callbacks=callbacks)
 
 
 def is_out_of_memory(value: object) -> bool:

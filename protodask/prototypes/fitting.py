@@ -20,13 +20,14 @@ from protodask.data.places.own_folder import own_folder, temporary_folder
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import Fitting, how_together
+from protodask.prototypes.footprint import scores_stored, shape_of
 from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import SHRUNK, PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
-from protodask.prototypes.planning import require_fit
-from protodask.prototypes.runs import RunDirectory, environment, run_place
-from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
+from protodask.prototypes.planning import require_shape
+from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog, environment, run_place
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import TrainingData, warn_of_large_weights
 
 
@@ -86,19 +87,14 @@ def fitted(
     }
     with (
         open_engine(engine) as opened,
-        nullcontext(require_fit(data, settings, start, opened)) as planned,
+        nullcontext(require_shape(shape_of(data, settings, start), opened)),
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
         if rows is None:
             rows = training_data(data, settings, opened, directory)
-        company, most = how_together(opened, planned.shape, data.n_rows, len(data.classes), settings)
-        kept = min(most, settings.n_draws) * planned.shape.score_bytes
-        stored = planned.scores_stored or kept > opened.scheduler.processes().resident_bytes
-        fitting = Fitting(
-            settings, opened, partial(score_keeper, data, folder, stored), log=directory, callbacks=tuple(callbacks)
-        )
-        model, history = fitting.run(rows, data.has_group, company, most, start)
+        stored = StoredRows(data, folder)
+        model, history = fit_rows(opened, rows, settings, data.has_group, stored, start, directory or NO_LOG, callbacks)
         opened.forget(rows.source)
         model = replace(model, provenance=fit_provenance(data, settings, history, start, model.n_batches))
         if directory is not None:
@@ -123,13 +119,11 @@ def own_directory(path: str | os.PathLike[str], record: Mapping[str, Any], keep:
         folder.unwanted = not keep
 
 
-def training_data(
-    data: Dataset, config: FitConfig, engine: Engine, directory: RunDirectory | None = None
-) -> TrainingData:
+def training_data(data: Dataset, config: FitConfig, engine: Engine, log: RunLog | None = None) -> TrainingData:
     """What training needs to know of a dataset.
 
     Where there are weights that are not to count, everything is as it would be of the same blocks without them, to the
-    last bit. Statistics of the rows as they are take one pass, unless the run `directory` has them.
+    last bit. Statistics of the rows as they are take one pass, unless the `log` of a run has them.
     """
     weighted = dataset_for_training(data)
     if config.weighted or not (data.has_weight or data.has_inclusion):
@@ -140,7 +134,7 @@ def training_data(
         found = summarize(engine, source, len(data.classes))
         return {name: getattr(found, name) for name in ROW_STATISTICS}
 
-    known = statistics() if directory is None else directory.arrays(0, "summary", statistics)
+    known = (log or NO_LOG).arrays(0, "summary", statistics)
     class_rows = known["class_rows"]
     rows = int(class_rows.sum())
     summary = Summary(
@@ -172,13 +166,46 @@ def dataset_for_training(data: Dataset) -> TrainingData:
     )
 
 
-def score_keeper(data: Dataset, folder: str, stored: bool, draw: int = 0) -> ScoreKeeper:
-    """Scores in `folder` if they are to be `stored`, those of a further draw in a folder of its own; else in memory."""
-    if not stored:
+@dataclass(frozen=True)
+class StoredRows:
+    """Where rows lie that are not in memory, and what a fit or a search of them may write to."""
+
+    dataset: Dataset
+    folder: str
+    recorded: bool = False
+    """Whether the folder is a run directory that keeps evaluations."""
+
+
+def fit_rows(
+    engine: Engine,
+    data: TrainingData,
+    config: FitConfig,
+    grouped: bool,
+    stored: StoredRows | None,
+    start: PrototypeSet | None = None,
+    log: RunLog = NO_LOG,
+    callbacks: Sequence[Callback] = (),
+) -> tuple[PrototypeSet, list[BatchRecord]]:
+    """Fit to rows in memory, or to `stored` ones, with settings that leave nothing open.
+
+    The scores between batches are stored, too, if those of all draws that advance together are many.
+    """
+    n_classes, folder = len(data.classes), None
+    shape = None if stored is None else shape_of(stored.dataset, config, start)
+    company, most = how_together(engine, shape, data.source.layout.n_rows, n_classes, config)
+    if stored is not None and shape is not None:
+        processes = engine.scheduler.processes()
+        kept = min(most, config.n_draws) * shape.score_bytes
+        folder = stored.folder if kept > processes.resident_bytes or scores_stored(shape, processes) else None
+    fitting = Fitting(config, engine, partial(score_keeper, n_classes, folder), log, tuple(callbacks))
+    return fitting.run(data, grouped, company, most, start)
+
+
+def score_keeper(n_classes: int, folder: str | None, draw: int = 0) -> ScoreKeeper:
+    """Scores in `folder` if there is one, those of a further draw in a folder of its own; else in memory."""
+    if folder is None:
         return MemoryScores()
-    own = os.path.join(folder, f"draw-{draw + 1}") if draw else folder
-    os.makedirs(own, exist_ok=True)
-    return StoredScores(own, len(data.classes))
+    return fresh_scores(os.path.join(folder, f"draw-{draw + 1}") if draw else folder, n_classes)
 
 
 def batch_summary(record: BatchRecord) -> dict[str, Any]:

@@ -87,11 +87,10 @@ class RowFolds:
     def folds(self, block: Block) -> Folds:
         target = block[TARGET.name]
         counted = _counted(block)
-        found = np.zeros(len(target), dtype=np.int8)
         if counted is None:
-            found[:] = self._of_classes(target, block.number)
-        else:
-            found[counted] = self._of_classes(target[counted], block.number)
+            return self._of_classes(target, block.number)
+        found = np.zeros(len(target), dtype=np.int8)
+        found[counted] = self._of_classes(target[counted], block.number)
         return found
 
     def _of_classes(self, target: NDArray[np.integer], number: int) -> Folds:
@@ -184,7 +183,7 @@ def make_folds(
                 "The data do not say which rows belong together.",
                 "Ingest them with --group and the name of the column that does, or fold by rows.",
             )
-        counts = engine.reduce(source, _group_counting(n_classes), n_classes, label="groups")
+        counts = engine.reduce(source, _COUNT_GROUPS, n_classes, label="groups")
         if not few:
             _require_classes((counts.rows > 0).sum(axis=0), n_folds, names, "group")
         dealt = _deal(counts, n_folds, seed)
@@ -323,8 +322,7 @@ def merge_groups(left: GroupCounts, right: GroupCounts) -> GroupCounts:
     return GroupCounts(kept, groups, rows)
 
 
-def _group_counting(n_classes: int) -> Reduction[GroupCounts, GroupCounts]:
-    return Reduction(count_groups, merge_groups, identity)
+_COUNT_GROUPS: Reduction[GroupCounts, GroupCounts] = Reduction(count_groups, merge_groups, identity)
 
 
 def _deal(counts: GroupCounts, n_folds: int, seed: int) -> GroupFolds:
@@ -373,19 +371,14 @@ class FoldedSource:
 
     @property
     def key(self) -> str:
-        return _folded_key(self.base, self.assignment)
+        return f"{self.base.key}/folds-{self.assignment.key}"
 
     @property
     def resident(self) -> bool:
         return self.base.resident
 
     def read(self, number: int) -> Block:
-        block = self.base.read(number)
-        return Block(block.number, block.start, {**block.arrays, FOLD: self.assignment.folds(block)})
-
-
-def _folded_key(base: Source, assignment: FoldAssignment) -> str:
-    return f"{base.key}/folds-{assignment.key}"
+        return WithFolds(self.assignment)(self.base.read(number))
 
 
 def folded_source(source: Source, assignment: FoldAssignment) -> Source:

@@ -41,6 +41,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, Column, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity, one_blas_thread
-from protodask.prototypes.candidates import MergeSamples, Sample, sample_of
+from protodask.prototypes.candidates import Sample, merge_samples, sample_of
 from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, product
 from protodask.prototypes.tiles import Precision
@@ -145,11 +146,6 @@ class Forms:
         return Standardization(found, scale, self.knots, self.differences)
 
 
-def as_they_are(n_features: int) -> Forms:
-    """Every feature in the one form that it comes in."""
-    return Forms(np.arange(n_features))
-
-
 def expected_forms(columns: Sequence[Column], wanted: FeatureForms) -> Forms:
     """As many forms as there may be, before a row is seen: all that is a number has normal scores and levels, and goes
     together with others.
@@ -198,9 +194,9 @@ def learn_forms(
     numeric = _numeric(columns)
     n_features = len(numeric)
     if wanted == "plain":
-        return as_they_are(n_features)
+        return Forms(np.arange(n_features))
     most = min(sample_rows(n_features), source.layout.n_rows)
-    sampling: Reduction[Sample, Sample] = Reduction(_sample_block, MergeSamples(most), identity)
+    sampling: Reduction[Sample, Sample] = Reduction(_sample_block, partial(merge_samples, most), identity)
     sample = engine.reduce(source, sampling, seed, most, label="sample")
     taken = engine.take(source, np.sort(sample.rows), list(array_names), label="take")
     weights = row_weights(Block(0, 0, taken))

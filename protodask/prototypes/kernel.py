@@ -70,8 +70,8 @@ class Knots:
         levels = np.zeros(len(lines), dtype=np.bool_)
         for place, line in enumerate(lines):
             if line is not None:
-                pair = np.stack([line.values, line.scores])
-                found[:, place] = np.pad(pair, ((0, 0), (0, most - pair.shape[1])), mode="edge")
+                for row, values in zip(found[:, place], (line.values, line.scores), strict=True):
+                    row[: len(values)], row[len(values) :] = values, values[-1]
                 levels[place] = line.is_level
         return cls(found[0], found[1], levels if levels.any() else None)
 

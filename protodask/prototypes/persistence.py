@@ -12,17 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array, write_array
-from protodask.data.places.locations import locate, open_store
-from protodask.data.places.records import Fields, RecordKind, Relative, recognize, seal, unseal
-from protodask.data.places.references import follow
-from protodask.data.places.storage import Kind, find_group, published, read_stable
+from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array
+from protodask.data.places.records import Fields, RecordKind, Relative
+from protodask.data.places.storage import Kind
 from protodask.errors import FormatError
 from protodask.prototypes.batches import FORM_NAMES, Batch
 from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import Differences, Knots
 from protodask.prototypes.splines import Spline, SplineCalibration
-from protodask.prototypes.table_model import read_table, table_fields
+from protodask.prototypes.table_model import find_model, read_table, table_fields, write_model
 
 MODEL = Kind("model", "protodask-model")
 MODEL_VERSION = 6
@@ -103,9 +101,6 @@ ARRAYS = (
 
 def save_model(model: FittedPrototypes, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write a model, whole or not at all."""
-    import zarr
-
-    where = locate(path)
     sizes = [_sizes_of(batch) for batch in model.batches]
     counts = {name: [size[letter] for size in sizes] for name, (letter, _) in COUNTS.items()}
     record = {
@@ -120,13 +115,12 @@ def save_model(model: FittedPrototypes, path: str | os.PathLike[str], overwrite:
         "digest": _digest(model),
         **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
     }
-    sealed = seal(record, RECORD.name)
-    with published(where, overwrite, MODEL) as place:
-        group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
-        for number, batch in enumerate(model.batches, start=1):
-            for name, values, dtype in _arrays(batch):
-                write_array(group, f"batch-{number}/{name}", values, dtype)
-        group.attrs.put(sealed)
+    arrays = (
+        (f"batch-{number}/{name}", values, dtype)
+        for number, batch in enumerate(model.batches, start=1)
+        for name, values, dtype in _arrays(batch)
+    )
+    write_model(path, overwrite, MODEL, record, arrays)
 
 
 def _sizes_of(batch: Batch) -> dict[str, int]:
@@ -173,21 +167,7 @@ def _digest(model: FittedPrototypes) -> str:
 
 def read_model(path: str | os.PathLike[str]) -> FittedPrototypes:
     """Read a model; whatever is wrong with it is a `FormatError`. `REGISTRY@ALIAS` is a version in a registry."""
-    return follow(os.fspath(path), _read_stable)
-
-
-def _read_stable(path: str) -> FittedPrototypes:
-    where = locate(path)
-    return read_stable(where, lambda: _read(where))
-
-
-def _read(where: str) -> FittedPrototypes:
-    place, attributes = find_group(where)
-    fields = unseal(recognize(attributes, RECORD, place))
-    model = _parse(fields)
-    if _digest(model) != fields.record.get("digest"):
-        raise FormatError("damaged", f"The arrays of the model {where} are not those that were saved.", FIT_AGAIN)
-    return model
+    return find_model(path, RECORD, _parse, _digest)
 
 
 def _parse(fields: Fields) -> FittedPrototypes:
@@ -204,16 +184,11 @@ def _parse(fields: Fields) -> FittedPrototypes:
     if calibration is not None and ends is not None and calibration.n_batches not in ends:
         fields.damaged("the calibration does not end with a round")
     return FittedPrototypes(
+        **vars(table),
         marginals=marginals,
-        classes=table.classes,
         feature_names=feature_names,
-        columns=table.columns,
-        target_name=table.target_name,
-        other_names=table.other_names,
         batches=tuple(_read_batch(fields, number, sizes) for number, sizes in enumerate(_all_sizes(fields), start=1)),
         rounds=rounds,
-        precision=table.precision,
-        provenance=table.provenance,
         calibration=calibration,
     )
 

@@ -210,13 +210,10 @@ def plan_shape(shape: Shape, processes: Processes) -> Plan:
     )
 
 
-def require_fit(data: Dataset, config: FitConfig, start: PrototypeSet | None, engine: Engine) -> Plan:
-    """The plan of a fit. One whose processes would not keep their memory limit is refused, with what would do."""
-    return require_shape(shape_of(data, config, start), engine)
-
-
 def require_shape(shape: Shape, engine: Engine) -> Plan:
-    """The same for the shape of a problem."""
+    """The plan of a fit of a shape. One whose processes would not keep their memory limit is refused, with what would
+    do.
+    """
     found = plan_shape(shape, engine.scheduler.processes())
     if not found.fits:
         raise misfit(found)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
-from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.prototypes.batch_kernel import Candidates
@@ -305,10 +305,6 @@ class Costs:
     by_candidate: Floats
 
 
-def _add_costs(left: Costs, right: Costs) -> Costs:
-    return Costs(left.loss + right.loss, left.by_candidate + right.by_candidate)
-
-
 def cost_block(block: Block, problem: RoundProblem, theta: Floats) -> Costs:
     """The sums over a block's rows, whether trained on or held out."""
     target, weight = block[TARGET.name], block[WEIGHT.name] + block[HELD_OUT]
@@ -342,7 +338,7 @@ def cost_block(block: Block, problem: RoundProblem, theta: Floats) -> Costs:
     return Costs(loss, costs)
 
 
-COSTS: Reduction[Costs, Costs] = Reduction(cost_block, _add_costs, identity)
+COSTS: Reduction[Costs, Costs] = Reduction(cost_block, add_records, identity)
 
 
 @dataclass(frozen=True)

@@ -98,19 +98,21 @@ def rows_to_evaluate(
     inclusion: str | None = None,
 ) -> tuple[Source, Codes]:
     """Features, targets and weights in a dataset or in raw tables, and the model's class of each target code."""
-    if is_dataset(path):
-        _refuse_columns(path, target, weight, inclusion)
-        dataset = _matching_dataset(model, path)
-        seen = f"The dataset {path} has classes the model does not know"
-        remedy = "Evaluate on rows of the classes the model was trained on."
-        return dataset, codes_of(dataset.classes, label_numbers(model.classes), seen, remedy)
-    name = target or model.target_name
-    source = _table(
-        model, [path], engine, unseen=unseen, drop=drop, target=name, classes=model.classes, roles=(weight, inclusion)
+    source, classes = rows_of_any_class(
+        model,
+        path,
+        classes=model.classes,
+        engine=engine,
+        unseen=unseen,
+        drop=drop,
+        target=target,
+        weight=weight,
+        inclusion=inclusion,
+        known=True,
     )
-    _require_target(source, name, path)
-    _require_columns(source, weight, inclusion, path)
-    return source, np.arange(model.n_classes)
+    seen = f"The dataset {path} has classes the model does not know"
+    remedy = "Evaluate on rows of the classes the model was trained on."
+    return source, codes_of(classes or (), label_numbers(model.classes), seen, remedy)
 
 
 def rows_of_any_class(
@@ -124,54 +126,42 @@ def rows_of_any_class(
     target: str | None = None,
     weight: str | None = None,
     inclusion: str | None = None,
+    known: bool = False,
 ) -> tuple[Source, tuple[Label, ...] | None]:
     """Features, weights and targets, and the class of each target code, whether the model knows it or not.
 
-    Those of a dataset are its own, raw tables may have `classes`; None where a table has no targets.
+    Those of a dataset are its own, raw tables may have `classes`; None where a table has no targets, unless they
+    have to be `known`.
     """
     if is_dataset(path):
-        _refuse_columns(path, target, weight, inclusion)
+        if target or weight or inclusion:
+            raise InputError(
+                "settings-conflict",
+                f"{path} is a dataset, which knows its target and weights.",
+                "Leave out --target, --weight and --inclusion: they are for raw tables.",
+            )
         dataset = _matching_dataset(model, path)
         return dataset, dataset.classes
     name = target or model.target_name
     source = _table(
         model, [path], engine, unseen=unseen, drop=drop, target=name, classes=classes, roles=(weight, inclusion)
     )
-    if target is not None:
-        _require_target(source, name, path)
-    _require_columns(source, weight, inclusion, path)
-    return source, None if source.encoder.target_name is None else tuple(classes)
-
-
-def _refuse_columns(path: str, *names: str | None) -> None:
-    if any(names):
-        raise InputError(
-            "settings-conflict",
-            f"{path} is a dataset, which knows its target and weights.",
-            "Leave out --target, --weight and --inclusion: they are for raw tables.",
-        )
-
-
-def _require_target(source: TableSource, name: str, path: str) -> None:
-    if source.encoder.target_name is None:
+    encoder = source.encoder
+    if (known or target is not None) and encoder.target_name is None:
         raise InputError(
             "column-missing",
             f"The table {path} has no column {name!r} with the true classes.",
             "Name that column with --target, or use `protodask predict`, which needs none.",
         )
-
-
-def _require_columns(source: TableSource, weight: str | None, inclusion: str | None, path: str) -> None:
-    for what, column, found in (
-        ("weight", weight, source.encoder.weight_name),
-        ("inclusion", inclusion, source.encoder.inclusion_name),
-    ):
+    roles = ("weight", weight, encoder.weight_name), ("inclusion", inclusion, encoder.inclusion_name)
+    for what, column, found in roles:
         if column is not None and found is None:
             raise InputError(
                 "column-missing",
                 f"The table {path} has no column {column!r} for the {what}.",
                 f"Check the name given with --{what}.",
             )
+    return source, None if encoder.target_name is None else tuple(classes)
 
 
 def _matching_dataset(model: TableModel, path: str) -> Dataset:

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,27 @@ FLUSH_SECONDS = 1.0
 _HEAD = struct.Struct("<4sIqI")
 _MAGIC = b"eval"
 _checksum = zlib.crc32
+
+
+class RunLog(Protocol):
+    """Remembers what was computed before an interruption."""
+
+    def recorded(self, batch: int, stage: str, function: Function) -> Function:
+        """`function`, for one stage of the training of one round: a precision."""
+        return function
+
+    def arrays(
+        self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]], of: int = 0
+    ) -> Mapping[str, NDArray[Any]]:
+        """The arrays of a round under a name, made only if none of the same number are remembered."""
+        return make()
+
+
+class _NoLog(RunLog):
+    """Remembers nothing."""
+
+
+NO_LOG: RunLog = _NoLog()
 
 
 @dataclass(frozen=True)

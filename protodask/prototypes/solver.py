@@ -109,10 +109,6 @@ class Iteration:
     theta: Floats
     held_out: float = math.nan
 
-    def after(self, iterations: int, evaluations: int) -> Iteration:
-        """The same state, counted on from an earlier run."""
-        return replace(self, iteration=self.iteration + iterations, evaluations=self.evaluations + evaluations)
-
 
 @dataclass(frozen=True)
 class Solution:

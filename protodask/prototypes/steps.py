@@ -119,7 +119,7 @@ class Steps:
     def take(
         self,
         start: Floats,
-        remember: Callable[[str, Callable[[], Arrays], int], Arrays],
+        remember: Callable[[str, Callable[[], Arrays], int], Mapping[str, NDArray[Any]]],
         report: Callable[[Iteration], None],
     ) -> Stepped:
         """Take them from `start`, as long as they help the rows held out, and come back to where these lose least.
@@ -127,7 +127,7 @@ class Steps:
         `remember` gives the arrays of a part of the way, made by the function if they are not known yet for the number.
         """
         at, way = np.log(start), self._way(start)
-        state: Arrays = {"at": at, "mean": np.zeros_like(at), "square": np.zeros_like(at)}
+        state: Mapping[str, NDArray[Any]] = {"at": at, "mean": np.zeros_like(at), "square": np.zeros_like(at)}
         least, best, last_better, done = math.inf, at, 0, 0
         for number in range(1, PARTS + 1):
             first, last = (self.most * part // PARTS for part in (number - 1, number))

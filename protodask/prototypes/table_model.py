@@ -1,14 +1,24 @@
-"""What models of any kind say of the table they were trained on, and how that stands in their records."""
+"""What models of any kind say of the table they were trained on, and how they are recorded, written and found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from numpy.typing import NDArray
+
+from protodask.data.arrays.model_arrays import write_array
 from protodask.data.format.schema import Column, Label, feature_names
-from protodask.data.places.records import Fields, describe_columns
+from protodask.data.places.locations import locate, open_store
+from protodask.data.places.records import Fields, RecordKind, describe_columns, recognize, seal, unseal
+from protodask.data.places.references import follow
+from protodask.data.places.storage import Kind, find_group, published, read_stable
+from protodask.errors import FormatError
 from protodask.prototypes.tiles import Precision
+
+Model = TypeVar("Model")
 
 
 class TableModel(Protocol):
@@ -92,3 +102,43 @@ def read_table(fields: Fields) -> TableRecord:
     return TableRecord(
         classes, fields.columns(), fields.text("target_name"), fields.texts("other_names"), precision, provenance
     )
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    overwrite: bool,
+    kind: Kind,
+    record: Mapping[str, Any],
+    arrays: Iterable[tuple[str, NDArray[Any], str]],
+) -> None:
+    """Write the record of a model and its arrays, by name, values and type, whole or not at all."""
+    import zarr
+
+    sealed = seal(record, kind.name)
+    with published(locate(path), overwrite, kind) as place:
+        group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
+        for array in arrays:
+            write_array(group, *array)
+        group.attrs.put(sealed)
+
+
+def find_model(
+    path: str | os.PathLike[str], kind: RecordKind, parse: Callable[[Fields], Model], digest: Callable[[Model], str]
+) -> Model:
+    """What `parse` makes of the model at a path or a reference, if its arrays have the digest of the record."""
+
+    def read(where: str) -> Model:
+        place, attributes = find_group(where)
+        fields = unseal(recognize(attributes, kind, place))
+        model = parse(fields)
+        if digest(model) != fields.record.get("digest"):
+            raise FormatError(
+                "damaged", f"The arrays of the {kind.name} {where} are not those that were saved.", kind.remedy
+            )
+        return model
+
+    def stable(path: str) -> Model:
+        where = locate(path)
+        return read_stable(where, lambda: read(where))
+
+    return follow(os.fspath(path), stable)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, TARGET, Column, Label, row_weights
 from protodask.data.format.summary import Summary
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
+from protodask.engine.records import taken
 from protodask.errors import InputError
 from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.batches import Batch
@@ -44,6 +45,7 @@ from protodask.prototypes.objective import (
     make_problem,
     starting_point,
 )
+from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
 from protodask.prototypes.solver import (
@@ -111,7 +113,7 @@ class TrainingData:
     """In which its features enter; None where that is not known yet."""
 
 
-def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog | None = None) -> Forms:
+def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog = NO_LOG) -> Forms:
     """The forms in which features of the data enter: those they have, or those that the settings ask for, which a log
     remembers: a run that goes on has those that it began with.
     """
@@ -125,21 +127,7 @@ def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog 
         wanted = config.feature_forms, config.seed, config.kernel_precision
         return learn_forms(engine, data.source, data.array_names, columns, *wanted).arrays()
 
-    return Forms.of_arrays(learn() if log is None else log.arrays(0, "forms", learn))
-
-
-class RunLog(Protocol):
-    """Remembers what was computed before an interruption."""
-
-    def recorded(self, batch: int, stage: str, function: Function) -> Function:
-        """`function`, for one stage of the training of one round: a precision."""
-        ...
-
-    def arrays(
-        self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]], of: int = 0
-    ) -> dict[str, NDArray[Any]]:
-        """The arrays of a round under a name, made only if none of the same number are remembered."""
-        ...
+    return Forms.of_arrays(log.arrays(0, "forms", learn))
 
 
 @dataclass(frozen=True)
@@ -161,7 +149,7 @@ class Training:
     config: FitConfig
     engine: Engine
     scores: ScoreKeeper
-    log: RunLog | None = None
+    log: RunLog = NO_LOG
     callbacks: Sequence[Callback] = ()
     draw: int = 0
     """Which of the draws of a fit this is: its rounds are numbered after those of the draws before."""
@@ -280,7 +268,7 @@ class Training:
                 callback(event)
 
         start, kept, begun = self._take_steps(source, problem, number, model.n_batches > 0, report)
-        problem, used = problem.part(kept), drawn.part(kept)
+        problem, used = problem.part(kept), taken(drawn, kept)
         solution = self._minimize(source, problem, number, partial(report, problem), start)
         if solution.status not in ("converged", "stationary", "held out"):
             from protodask.prototypes.convergence import ConvergenceWarning
@@ -293,11 +281,25 @@ class Training:
             )
         feature_weights, candidate_weight = problem.split(solution.theta)
         batches = tuple(
-            make_batch(used.part(places), feature_weight, candidate_weight[places], standardization, columns)
+            make_batch(taken(used, places), feature_weight, candidate_weight[places], standardization, columns)
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )
-        record = _record(number, solution, batches, drawn, values, time.perf_counter() - began)
-        return batches, replace(record, stages=begun)
+        record = BatchRecord(
+            batch=number,
+            status=solution.status,
+            iterations=solution.iterations,
+            evaluations=solution.evaluations,
+            seconds=time.perf_counter() - began,
+            value=solution.value,
+            gradient_norm=solution.gradient_norm,
+            active_features=len(set[int]().union(*(batch.looked_at.tolist() for batch in batches))),
+            prototypes=sum(batch.n_prototypes for batch in batches),
+            candidates=np.sort(drawn.rows),
+            values=tuple(values),
+            held_out=_known(solution.held_out),
+            stages=begun,
+        )
+        return batches, record
 
     def _take_steps(
         self,
@@ -325,7 +327,7 @@ class Training:
         steps = Steps(self.engine.nearby(), stage, *self._penalties, config.seed)
         stepped = steps.take(
             stepping_start(problem),
-            (lambda name, make, of: make()) if self.log is None else partial(self.log.arrays, number),
+            partial(self.log.arrays, number),
             partial(report, stage.problem, rows=stage.rows),
         )
         left = int(np.count_nonzero(stepped.kept))
@@ -351,7 +353,8 @@ class Training:
         objective = self._objective(source, problem, number, warm=start is not None)
         patience = TO_THE_END if start is None else AFTER_STEPS
         start = starting_point(problem) if start is None else start
-        none = without_prototypes(problem)
+        none = starting_point(problem)
+        none[problem.n_feature_weights :] = 0
         nothing = objective(none) if problem.held_out_weight else None
         baseline = math.inf if nothing is None else nothing.held_out
         solution = solve(objective, start, scale, tolerance, most, report, patience, baseline)
@@ -361,7 +364,8 @@ class Training:
             single = solution
 
             def after(state: Iteration) -> None:
-                report(state.after(single.iterations, single.evaluations))
+                iteration, evaluations = state.iteration + single.iterations, state.evaluations + single.evaluations
+                report(replace(state, iteration=iteration, evaluations=evaluations))
 
             double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, patience, baseline)
             solution = replace(
@@ -386,21 +390,15 @@ class Training:
             self.engine.share(problem),
             *self._penalties,
         )
-        log = self.log
-
-        def recorded(function: Function) -> Function:
-            return function if log is None else log.recorded(number, problem.precision, function)
-
+        recorded = partial(self.log.recorded, number, problem.precision)
         if not problem.held_out_weight:
             return recorded(objective)
         # The first evaluation is that without prototypes, if any are held out; the second one looks at all, too.
         return WorkingSet(objective, recorded, awake=2 if warm else None)
 
     def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
-        if self.log is None:
-            return self._draw(source, model, number)
         drawn = self.log.arrays(number, "candidates", lambda: vars(self._draw(source, model, number)))
-        return DrawnCandidates(drawn["features"], drawn["classes"], drawn["rows"], drawn["weight"])
+        return DrawnCandidates(**drawn)
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         config = self.config
@@ -449,13 +447,6 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
     )
 
 
-def without_prototypes(problem: RoundProblem) -> Floats:
-    """The start, with no candidate of any weight."""
-    theta = starting_point(problem)
-    theta[problem.n_feature_weights :] = 0
-    return theta
-
-
 @dataclass(frozen=True)
 class DrawnCandidates:
     """Candidates in raw units: ascending by class, then by row number."""
@@ -464,10 +455,6 @@ class DrawnCandidates:
     classes: Integers
     rows: Integers
     weight: Floats
-
-    def part(self, places: slice | NDArray[np.bool_]) -> DrawnCandidates:
-        """Those at some places."""
-        return DrawnCandidates(self.features[places], self.classes[places], self.rows[places], self.weight[places])
 
 
 def make_batch(
@@ -530,30 +517,6 @@ def check_start(model: PrototypeSet, data: TrainingData) -> None:
             f"The model has {model.n_features} features and the data {len(data.feature_names)}, or their names differ.",
             "Add batches with data of the same features in the same order, or fit a new model.",
         )
-
-
-def _record(
-    number: int,
-    solution: Solution,
-    batches: Sequence[Batch],
-    drawn: DrawnCandidates,
-    values: Sequence[float],
-    seconds: float,
-) -> BatchRecord:
-    return BatchRecord(
-        batch=number,
-        status=solution.status,
-        iterations=solution.iterations,
-        evaluations=solution.evaluations,
-        seconds=seconds,
-        value=solution.value,
-        gradient_norm=solution.gradient_norm,
-        active_features=len(set[int]().union(*(batch.looked_at.tolist() for batch in batches))),
-        prototypes=sum(batch.n_prototypes for batch in batches),
-        candidates=np.sort(drawn.rows),
-        values=tuple(values),
-        held_out=_known(solution.held_out),
-    )
 
 
 def _known(held_out: float) -> float | None:

@@ -15,15 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array, write_array
+from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array
 from protodask.data.format.schema import Column, Label, feature_names
-from protodask.data.places.locations import locate, open_store
-from protodask.data.places.records import Fields, RecordKind, Relative, hash_json, recognize, seal, unseal
-from protodask.data.places.references import follow
-from protodask.data.places.storage import Kind, find_group, published, read_stable
+from protodask.data.places.records import Fields, RecordKind, Relative, hash_json
+from protodask.data.places.storage import Kind
 from protodask.engine.records import taken
 from protodask.errors import FormatError, InputError
-from protodask.prototypes.table_model import read_table, table_fields
+from protodask.prototypes.table_model import find_model, read_table, table_fields, write_model
 from protodask.prototypes.tiles import Precision
 from protodask.robust.brackets import TILE
 from protodask.robust.certified import knowledge
@@ -198,9 +196,6 @@ def codes_of(decision: Floats) -> NDArray[np.intp]:
 
 def save_robust_model(model: RobustModel, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write a model, whole or not at all."""
-    import zarr
-
-    where = locate(path)
     record = {
         "format": ROBUST_MODEL.format,
         "version": ROBUST_MODEL_VERSION,
@@ -210,22 +205,12 @@ def save_robust_model(model: RobustModel, path: str | os.PathLike[str], overwrit
         "passes": list(model.passes),
         "digest": _digest(model),
     }
-    sealed = seal(record, RECORD.name)
-    with published(where, overwrite, ROBUST_MODEL) as place:
-        group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
-        for name in PLANE_ARRAYS:
-            write_array(group, name, getattr(model, name), "float64")
-        group.attrs.put(sealed)
+    write_model(path, overwrite, ROBUST_MODEL, record, _arrays(model))
 
 
 def load_robust_model(path: str | os.PathLike[str]) -> RobustModel:
     """Read a model; whatever is wrong with it is a `FormatError`. `REGISTRY@ALIAS` is a version in a registry."""
-    return follow(os.fspath(path), _load_stable)
-
-
-def _load_stable(path: str) -> RobustModel:
-    where = locate(path)
-    return read_stable(where, lambda: _load(where))
+    return find_model(path, RECORD, _parse, _digest)
 
 
 def robust_fingerprint(model: RobustModel) -> str:
@@ -235,19 +220,12 @@ def robust_fingerprint(model: RobustModel) -> str:
     )
 
 
+def _arrays(model: RobustModel) -> list[tuple[str, Floats, str]]:
+    return [(name, getattr(model, name), "float64") for name in PLANE_ARRAYS]
+
+
 def _digest(model: RobustModel) -> str:
-    return digest_arrays((name, getattr(model, name), "float64") for name in PLANE_ARRAYS)
-
-
-def _load(where: str) -> RobustModel:
-    place, attributes = find_group(where)
-    fields = unseal(recognize(attributes, RECORD, place))
-    model = _parse(fields)
-    if _digest(model) != fields.record.get("digest"):
-        raise FormatError(
-            "damaged", f"The arrays of the robust model {where} are not those that were saved.", FIT_AGAIN
-        )
-    return model
+    return digest_arrays(_arrays(model))
 
 
 def _parse(fields: Fields) -> RobustModel:
@@ -259,7 +237,7 @@ def _parse(fields: Fields) -> RobustModel:
     if n_planes * len(features) > MOST_WEIGHTS:
         fields.damaged("it has more weights than any model")
     with damage_named("The planes of the robust model", fields.where, FIT_AGAIN):
-        arrays = {
+        arrays: dict[str, Any] = {
             name: read_array(
                 fields.where, name, "float64", (n_planes, len(features)) if name == "weights" else (n_planes,)
             )
@@ -273,15 +251,10 @@ def _parse(fields: Fields) -> RobustModel:
         )
     return RobustModel(
         **arrays,
-        classes=table.classes,
+        **vars(table),
         features=features,
-        columns=table.columns,
         config=_parse_config(fields),
         passes=tuple(fields.integers("passes", n_planes)),
-        target_name=table.target_name,
-        other_names=table.other_names,
-        precision=table.precision,
-        provenance=table.provenance,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from protodask.data.format.dataset import Dataset, UnweightedSource
 from protodask.data.format.schema import FEATURES, Column
 from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
-from protodask.engine.together import Job, run_together
+from protodask.engine.together import all_together
 from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.runs import RunDirectory, environment
@@ -193,16 +193,15 @@ def train_planes(
     """
     multiple = spread_multiple(config.formulation, config.eps)
     positives = positive_codes(n_classes)
-    found: dict[int, PlaneFit] = {}
     telling = threading.Lock()
 
-    def train(number: int, engine: Engine) -> tuple[int, PlaneFit]:
+    def train(number: int, engine: Engine) -> PlaneFit:
         def listen(done: Pass) -> None:
             if on_pass is not None:
                 with telling:
                     on_pass(PlanePass(number, len(positives), done))
 
-        return number, solve_bundle(
+        return solve_bundle(
             terms,
             ClassAgainstRest(form, multiple, positives[number - 1], config.C),
             engine,
@@ -212,16 +211,11 @@ def train_planes(
             on_pass=listen,
         )
 
-    def keep(ended: tuple[int, PlaneFit]) -> Iterable[Job[tuple[int, PlaneFit]]]:
-        found.update([ended])
-        return ()
-
     numbers = range(1, len(positives) + 1)
     if min(at_once, len(positives)) == 1:
-        return [train(number, engine)[1] for number in numbers]
+        return [train(number, engine) for number in numbers]
     # In step also where all samples are in memory: that takes no longer than planes that compute side by side.
-    run_together(engine, [partial(train, number) for number in numbers], keep, company="in step", most=at_once)
-    return [found[number] for number in numbers]
+    return all_together(engine, [partial(train, number) for number in numbers], company="in step", most=at_once)
 
 
 def positive_codes(n_classes: int) -> list[int]:

@@ -18,7 +18,7 @@ from protodask.prototypes.training import warn_of_large_weights
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import SearchResult, as_rows
 from protodask.selection.search import Listener
-from protodask.selection.tuning import StoredRows, best_draw, chosen_config, search_rows, with_search
+from protodask.selection.tuning import best_draw, chosen_config, search_rows, with_search
 
 
 class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -80,11 +80,8 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         config = best.fit_config()
         with open_engine(best.engine) as engine, best.training_rows(X, y, sample_weight, engine, groups=groups) as rows:
             warn_of_large_weights(rows.data.summary)
-            stored = None
-            if rows.dataset is not None and rows.folder is not None:
-                stored = StoredRows(rows.dataset, rows.folder, recorded=False)
             found = search_rows(
-                engine, rows.data, config, search, grouped=rows.grouped, stored=stored, listen=self.listen
+                engine, rows.data, config, search, grouped=rows.grouped, stored=rows.stored, listen=self.listen
             )
             settings = chosen_config(config, found)
 

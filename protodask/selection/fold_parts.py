@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from protodask.data.format.schema import FEATURES, TARGET, WEIGHT
 from protodask.data.format.summary import summarize
 from protodask.engine import Engine, Source
-from protodask.engine.together import Company, Job, run_together
+from protodask.engine.together import Company, all_together
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.held_out import held_out_parts, without_fold
 from protodask.prototypes.training import TrainingData
@@ -42,7 +41,6 @@ def fold_parts(
     sources = [without_fold(folded, fold, JUDGED) for fold in range(n_folds)]
     n_classes = len(data.classes)
     names, every = (FEATURES.name, TARGET.name, WEIGHT.name), data.summary.class_weight
-    found: dict[int, FoldData] = {}
 
     def part(fold: int, own: Engine) -> FoldData:
         summary = summarize(own, sources[fold], n_classes)
@@ -50,9 +48,4 @@ def fold_parts(
         (trained,) = held_out_parts(own, kept, config, grouped)
         return FoldData(fold, trained, marginal_loss(trained.summary.class_weight, every - summary.class_weight))
 
-    def done(result: FoldData) -> Iterable[Job[FoldData]]:
-        found[result.fold] = result
-        return ()
-
-    run_together(engine, [partial(part, fold) for fold in range(n_folds)], done, company=company, most=most)
-    return [found[fold] for fold in range(n_folds)]
+    return all_together(engine, [partial(part, fold) for fold in range(n_folds)], company=company, most=most)

@@ -17,7 +17,7 @@ from protodask.engine import Engine
 from protodask.engine.together import Company, Job, run_together
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord
-from protodask.prototypes.runs import RunDirectory
+from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.training import Step, Training, first_model
 from protodask.selection.fold_parts import FoldData
@@ -73,8 +73,8 @@ class Place:
 
     scores: Callable[[str], ScoreKeeper]
     """A keeper for the fit of this name."""
-    log: Callable[[str, Setting, int], RunDirectory | None]
-    """The log of the fit of this name, setting and fold, if there is one."""
+    log: Callable[[str, Setting, int], RunLog]
+    """The log of the fit of this name, setting and fold."""
 
 
 class _Fit:
@@ -88,7 +88,7 @@ class _Fit:
         self._part = part
         self._config = setting.of(config)
         self._place = place
-        self._log: RunDirectory | None = None
+        self._log = NO_LOG
         self._steps: Generator[Step, None, None] | None = None
 
     def add_batch(self, engine: Engine) -> _Fit:
@@ -112,8 +112,7 @@ class _Fit:
             )
             return {LOSS: np.array([found.mean])}
 
-        arrays = compute() if self._log is None else self._log.arrays(model.n_rounds, LOSS, compute)
-        return float(arrays[LOSS][0])
+        return float(self._log.arrays(model.n_rounds, LOSS, compute)[LOSS][0])
 
     def end(self) -> None:
         """Let go of what the next batch would have needed."""

@@ -14,18 +14,17 @@ from protodask.data.arrays.keyed import stream_key
 from protodask.data.format.dataset import Dataset
 from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
-from protodask.engine.together import Company
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import how_together
-from protodask.prototypes.fitting import FitRun, fitted, own_directory, training_data
-from protodask.prototypes.folds import FoldAssignment, check_training_parts, folded_source, make_folds
+from protodask.prototypes.fitting import FitRun, StoredRows, fitted, own_directory, training_data
+from protodask.prototypes.folds import check_training_parts, folded_source, make_folds
 from protodask.prototypes.footprint import Shape, shape_of
 from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.planning import require_shape
-from protodask.prototypes.runs import RunDirectory
+from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import TrainingData, forms_of, warn_of_large_weights
 from protodask.selection.choice import best_trial, choose
@@ -168,16 +167,6 @@ def with_search(model: PrototypeSet, found: SearchResult) -> PrototypeSet:
     return replace(model, provenance={**model.provenance, SEARCH: found.describe()})
 
 
-@dataclass(frozen=True)
-class StoredRows:
-    """Where rows lie that are not in memory, and what a search of them may write to."""
-
-    dataset: Dataset
-    folder: str
-    recorded: bool
-    """Whether the folder is a run directory that keeps evaluations."""
-
-
 def search_shape(data: Dataset, config: FitConfig, search: SearchConfig) -> Shape:
     """The shape of a search's fits: a block has two further weights a row, for training and for judging."""
     shape = shape_of(data, single_draw(config.with_batches(search.max_batches)))
@@ -200,41 +189,54 @@ def search_rows(
     """
     n_rows, n_classes = data.source.layout.n_rows, len(data.classes)
     config = single_draw(settled(config, n_rows, data.columns))
-    if stored is None:
-        company, most = how_together(engine, None, n_rows, n_classes, config)
-        keep_stored = False
-    else:
-        shape = search_shape(stored.dataset, config, search)
-        company, most = how_together(engine, shape, n_rows, n_classes, config)
+    shape = None if stored is None else search_shape(stored.dataset, config, search)
+    company, most = how_together(engine, shape, n_rows, n_classes, config)
+    keep_stored = False
+    if stored is not None and shape is not None:
         processes = engine.scheduler.processes()
         # A setting holds back those of its folds that are ahead, so that a few more are begun than are at work.
         keep_stored = most * search.n_folds * shape.score_bytes > processes.resident_bytes
         if keep_stored and processes.kind == "workers":
             require_reach(engine, stored.folder)
+    assignment = make_folds(engine, data.source, n_classes, search.n_folds, config.seed, grouped, data.classes)
+    check_training_parts(assignment, data.classes, config.max_fraction)
+    folded = folded_source(data.source, assignment)
+    fast = replace(config, tolerance=search.tolerance)
 
-    def place_for(assignment: FoldAssignment) -> Place:
-        def scores(name: str) -> ScoreKeeper:
-            if stored is None or not (keep_stored or stored.recorded):
-                return MemoryScores()
-            keeper = fresh_scores(os.path.join(stored.folder, FITS, name), len(data.classes))
-            return keeper if keep_stored else MemoryScores()
+    def scores(name: str) -> ScoreKeeper:
+        if stored is None or not (keep_stored or stored.recorded):
+            return MemoryScores()
+        keeper = fresh_scores(os.path.join(stored.folder, FITS, name), n_classes)
+        return keeper if keep_stored else MemoryScores()
 
-        def log(name: str, setting: Setting, fold: int) -> RunDirectory | None:
-            if stored is None or not stored.recorded:
-                return None
-            record = {
-                "config": setting.of(replace(config, n_batches=0, tolerance=search.tolerance)).as_dict(),
-                "dataset": stored.dataset.key,
-                "folds": assignment.key,
-                "fold": fold,
-            }
-            return RunDirectory.open(os.path.join(stored.folder, FITS, name), record)
+    def log(name: str, setting: Setting, fold: int) -> RunLog:
+        if stored is None or not stored.recorded:
+            return NO_LOG
+        record = {
+            "config": setting.of(replace(fast, n_batches=0)).as_dict(),
+            "dataset": stored.dataset.key,
+            "folds": assignment.key,
+            "fold": fold,
+        }
+        return RunDirectory.open(os.path.join(stored.folder, FITS, name), record)
 
-        return Place(scores, log)
+    try:
+        parts = fold_parts(engine, folded, data, assignment.n_folds, config, grouped, company, most)
+        # All fits of a fold look at the same rows.
+        parts = [replace(part, data=replace(part.data, forms=forms_of(engine, part.data, config))) for part in parts]
 
-    return find_settings(
-        engine, data, config, search, place_for, grouped=grouped, company=company, most=most, listen=listen
-    )
+        def tried(stage: int, settings: Sequence[Setting], max_batches: int) -> list[Trial]:
+            limits, place = Limits(max_batches, search.patience, search.least_gain), Place(scores, log)
+            losses = run_search(engine, parts, settings, fast, limits, place, company=company, most=most, listen=listen)
+            return [
+                Trial(stage, setting.lambda_v, setting.lambda_w, count, by_fold)
+                for setting, by_count in zip(settings, losses, strict=True)
+                for count, by_fold in enumerate(by_count)
+            ]
+
+        return _choose(tried, search, search.settings(config.lambda_w, config.seed))
+    finally:
+        engine.forget(folded)
 
 
 def require_reach(engine: Engine, folder: str) -> None:
@@ -255,43 +257,6 @@ def _reaches(block: Block, folder: str) -> bool:
 
 
 _REACH: Reduction[bool, bool] = Reduction(_reaches, operator.and_, identity)
-
-
-def find_settings(
-    engine: Engine,
-    data: TrainingData,
-    config: FitConfig,
-    search: SearchConfig,
-    place_for: Callable[[FoldAssignment], Place],
-    *,
-    grouped: bool,
-    company: Company,
-    most: int,
-    listen: Listener | None = None,
-) -> SearchResult:
-    """Cross-validate what the strategy asks for, and choose."""
-    assignment = make_folds(engine, data.source, len(data.classes), search.n_folds, config.seed, grouped, data.classes)
-    check_training_parts(assignment, data.classes, config.max_fraction)
-    folded = folded_source(data.source, assignment)
-    place = place_for(assignment)
-    fast = replace(config, tolerance=search.tolerance)
-    try:
-        parts = fold_parts(engine, folded, data, assignment.n_folds, config, grouped, company, most)
-        # All fits of a fold look at the same rows.
-        parts = [replace(part, data=replace(part.data, forms=forms_of(engine, part.data, config))) for part in parts]
-
-        def tried(stage: int, settings: Sequence[Setting], max_batches: int) -> list[Trial]:
-            limits = Limits(max_batches, search.patience, search.least_gain)
-            losses = run_search(engine, parts, settings, fast, limits, place, company=company, most=most, listen=listen)
-            return [
-                Trial(stage, setting.lambda_v, setting.lambda_w, count, by_fold)
-                for setting, by_count in zip(settings, losses, strict=True)
-                for count, by_fold in enumerate(by_count)
-            ]
-
-        return _choose(tried, search, search.settings(config.lambda_w, config.seed))
-    finally:
-        engine.forget(folded)
 
 
 def _choose(

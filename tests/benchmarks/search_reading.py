@@ -29,10 +29,11 @@ from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.format.summary import summarize
 from protodask.engine import Block, Engine, Layout, choose_block_rows, thread_engine
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.fitting import dataset_for_training
+from protodask.prototypes.fitting import StoredRows, dataset_for_training
 from protodask.prototypes.folds import folded_source, make_folds
+from protodask.prototypes.footprint import shape_of
 from protodask.prototypes.held_out import without_fold
-from protodask.prototypes.planning import require_fit
+from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory, read_run
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import TrainingData
@@ -42,7 +43,7 @@ from protodask.selection.holdout import marginal_loss
 from protodask.selection.results import SearchResult
 from protodask.selection.search import FoldStep, Limits, Place, SearchEvent, fit_name, run_search
 from protodask.selection.space import Setting
-from protodask.selection.tuning import FITS, StoredRows, search_rows
+from protodask.selection.tuning import FITS, search_rows
 
 if TYPE_CHECKING:
     from benchmarks import _common as common
@@ -151,7 +152,7 @@ def run_whole(settings: argparse.Namespace, data: Dataset, folder: str) -> Searc
 
     def work() -> None:
         with thread_engine(THREADS, settings.limit) as engine:
-            require_fit(data, config.with_batches(1), None, engine)
+            require_shape(shape_of(data, config.with_batches(1)), engine)
             training = replace(dataset_for_training(data), source=counted)
             stored = StoredRows(data, folder, recorded=True)
             found.append(search_rows(engine, training, config, search, grouped=False, stored=stored, listen=listen))

@@ -49,7 +49,7 @@ def test_fit__refused_between_another_drivers_look_and_lock_leaves_the_other_one
     data = sample_data("checker", 400, tmp_path / "data.zarr")
     run_dir = f"{tmp_path / 'model.zarr'}.run"
     settings = {"config": FitConfig.of("source").as_dict(), "dataset": data.key, "start": None}
-    plain = planning.require_fit
+    plain = planning.require_shape
     with ExitStack() as first, thread_engine(1) as engine:
 
         def overtaken(*arguments: Any) -> Any:
@@ -58,7 +58,7 @@ def test_fit__refused_between_another_drivers_look_and_lock_leaves_the_other_one
             assert RunDirectory.open(run_dir, settings).untouched
             return plain(*arguments)
 
-        monkeypatch.setattr(fitting_module, "require_fit", overtaken)
+        monkeypatch.setattr(fitting_module, "require_shape", overtaken)
         with refused("written-by-another", kind=StorageError):
             FitStep(data=data.path, out=str(tmp_path / "model.zarr")).perform(engine)
         assert RunDirectory.existing(run_dir).untouched

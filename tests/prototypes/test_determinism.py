@@ -218,7 +218,7 @@ def test_training__with_scores_in_a_store_is_the_same(
         return Fitting(settings, engine, scores).run(data, False, "side by side", 2)[0]
 
     held = model(lambda draw: MemoryScores())
-    assert_same_bits(model(partial(score_keeper, dataset, str(tmp_path), True)), held)
+    assert_same_bits(model(partial(score_keeper, len(dataset.classes), str(tmp_path))), held)
 
 
 def test_fit__of_another_block_size_draws_the_same_candidates_and_agrees_within_rounding(

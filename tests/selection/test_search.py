@@ -15,6 +15,7 @@ from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.folds import check_training_parts, folded_source, make_folds
 from protodask.prototypes.held_out import without_fold
+from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
 from protodask.selection.fold_parts import FoldData, fold_parts
@@ -36,7 +37,7 @@ Losses = list[list[tuple[float, ...]]]
 
 CONFIG = FitConfig.of("source", n_candidates=16, tolerance=1e-3, lambda_w=1e-3, precision="float64", seed=5)
 SETTINGS = [Setting(1e-3, 1e-3), Setting(3e-2, 1e-3), Setting(1e3, 1e-3)]
-PLACE = Place(lambda name: MemoryScores(), lambda name, setting, fold: None)
+PLACE = Place(lambda name: MemoryScores(), lambda name, setting, fold: NO_LOG)
 N_FOLDS = 3
 EVERY = Limits(max_batches=2, patience=9, least_gain=0.0)
 
@@ -221,8 +222,9 @@ def event_is_second(event: SearchEvent) -> bool:
 def test_run_search__opens_no_log_before_its_fit_begins(parts: list[FoldData], engine: Engine) -> None:
     opened: list[str] = []
 
-    def log(name: str, setting: Setting, fold: int) -> None:
+    def log(name: str, setting: Setting, fold: int) -> RunLog:
         opened.append(name)
+        return NO_LOG
 
     def stop(event: SearchEvent) -> None:
         raise KeyboardInterrupt
