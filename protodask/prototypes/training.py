@@ -41,6 +41,7 @@ from protodask.prototypes.objective import (
     Objective,
     Penalty,
     RoundProblem,
+    WorkingSet,
     batch_sizes,
     make_problem,
     starting_point,
@@ -59,7 +60,6 @@ from protodask.prototypes.solver import (
 )
 from protodask.prototypes.staging import take_stage
 from protodask.prototypes.steps import Steps, stepping_start
-from protodask.prototypes.working_set import WorkingSet
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -1,5 +1,7 @@
 """What held-out rows say of a model: their log-loss, and how many of them are classified right.
 
+And what the fits of a cross-validation share: the data of each fold's training.
+
 `N` rows, `D` features, `K` classes.
 """
 
@@ -7,19 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.keyed import dealt
-from protodask.data.format.schema import FEATURES, GROUP, TARGET, row_weights
-from protodask.engine import Block, Reduction, add_records, identity
+from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, row_weights
+from protodask.data.format.summary import summarize
+from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
+from protodask.engine.together import Company, all_together
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import SCORES
+from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitted import probabilities
+from protodask.prototypes.held_out import held_out_parts, without_fold
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.tiles import Precision
+from protodask.prototypes.training import TrainingData
 
 Floats = NDArray[np.float64]
 
@@ -138,3 +146,39 @@ def marginal_loss(training_weight: Floats, held_out_weight: Floats) -> float:
     shares = training_weight / training_weight.sum()
     present = held_out_weight > 0
     return -float(held_out_weight[present] @ np.log(shares[present])) / float(held_out_weight.sum())
+
+
+@dataclass(frozen=True)
+class FoldData:
+    """What one fold's fits are trained on, and how the marginals alone do on the fold."""
+
+    fold: int
+    data: TrainingData
+    marginal_loss: float
+
+
+def fold_parts(
+    engine: Engine,
+    folded: Source,
+    data: TrainingData,
+    n_folds: int,
+    config: FitConfig,
+    grouped: bool,
+    company: Company,
+    most: int,
+) -> list[FoldData]:
+    """The data of each fold's training: what is standardised, and how, is a matter of the rows trained on.
+
+    The settings may hold some of those out in turn, whole groups if the rows are `grouped`.
+    """
+    sources = [without_fold(folded, fold, JUDGED) for fold in range(n_folds)]
+    n_classes = len(data.classes)
+    names, every = (FEATURES.name, TARGET.name, WEIGHT.name), data.summary.class_weight
+
+    def part(fold: int, own: Engine) -> FoldData:
+        summary = summarize(own, sources[fold], n_classes)
+        kept = replace(data, source=sources[fold], array_names=names, summary=summary)
+        (trained,) = held_out_parts(own, kept, config, grouped)
+        return FoldData(fold, trained, marginal_loss(trained.summary.class_weight, every - summary.class_weight))
+
+    return all_together(engine, [partial(part, fold) for fold in range(n_folds)], company=company, most=most)

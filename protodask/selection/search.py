@@ -20,8 +20,7 @@ from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.training import Step, Training, first_model
-from protodask.selection.fold_parts import FoldData
-from protodask.selection.holdout import HELD_OUT_LOSS
+from protodask.selection.holdout import HELD_OUT_LOSS, FoldData
 from protodask.selection.space import Setting
 
 LOSS = "held-out"

@@ -38,8 +38,7 @@ from protodask.prototypes.runs import RunDirectory, read_run
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import TrainingData
 from protodask.selection.config import SearchConfig
-from protodask.selection.fold_parts import FoldData
-from protodask.selection.holdout import marginal_loss
+from protodask.selection.holdout import FoldData, marginal_loss
 from protodask.selection.results import SearchResult
 from protodask.selection.search import FoldStep, Limits, Place, SearchEvent, fit_name, run_search
 from protodask.selection.space import Setting

@@ -23,8 +23,7 @@ from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import FitEvent, IterationDone
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
-from protodask.selection.fold_parts import fold_parts
-from protodask.selection.holdout import JUDGED
+from protodask.selection.holdout import JUDGED, fold_parts
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]

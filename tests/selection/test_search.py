@@ -18,8 +18,7 @@ from protodask.prototypes.held_out import without_fold
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
-from protodask.selection.fold_parts import FoldData, fold_parts
-from protodask.selection.holdout import JUDGED, marginal_loss
+from protodask.selection.holdout import JUDGED, FoldData, fold_parts, marginal_loss
 from protodask.selection.search import (
     FoldStep,
     Limits,
