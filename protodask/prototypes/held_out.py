@@ -66,12 +66,12 @@ def held_out_parts(engine: Engine, data: TrainingData, config: FitConfig, groupe
 
 
 def _without(engine: Engine, data: TrainingData, folded: Source, fold: int, spared: tuple[int, ...]) -> TrainingData:
-    source = without_fold(folded, fold, spared=spared)
-    summary = summarize(engine, source, len(data.classes))
-    return replace(
-        data,
-        source=source,
-        array_names=(FEATURES.name, TARGET.name, WEIGHT.name),
-        summary=summary,
-        held_out_weight=float((data.summary.class_weight - summary.class_weight).sum()),
-    )
+    kept = trained_on(engine, data, without_fold(folded, fold, spared=spared))
+    weight = data.summary.class_weight - kept.summary.class_weight
+    return replace(kept, held_out_weight=float(weight.sum()))
+
+
+def trained_on(engine: Engine, data: TrainingData, source: Source) -> TrainingData:
+    """The data as they are without the rows that a source weighs with 0."""
+    names = FEATURES.name, TARGET.name, WEIGHT.name
+    return replace(data, source=source, array_names=names, summary=summarize(engine, source, len(data.classes)))

@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.keyed import dealt
-from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, row_weights
-from protodask.data.format.summary import summarize
+from protodask.data.format.schema import FEATURES, GROUP, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.together import Company, all_together
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitted import probabilities
-from protodask.prototypes.held_out import held_out_parts, without_fold
+from protodask.prototypes.held_out import held_out_parts, trained_on, without_fold
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.tiles import Precision
@@ -171,14 +170,11 @@ def fold_parts(
 
     The settings may hold some of those out in turn, whole groups if the rows are `grouped`.
     """
-    sources = [without_fold(folded, fold, JUDGED) for fold in range(n_folds)]
-    n_classes = len(data.classes)
-    names, every = (FEATURES.name, TARGET.name, WEIGHT.name), data.summary.class_weight
 
     def part(fold: int, own: Engine) -> FoldData:
-        summary = summarize(own, sources[fold], n_classes)
-        kept = replace(data, source=sources[fold], array_names=names, summary=summary)
+        kept = trained_on(own, data, without_fold(folded, fold, JUDGED))
         (trained,) = held_out_parts(own, kept, config, grouped)
-        return FoldData(fold, trained, marginal_loss(trained.summary.class_weight, every - summary.class_weight))
+        held_out = data.summary.class_weight - kept.summary.class_weight
+        return FoldData(fold, trained, marginal_loss(trained.summary.class_weight, held_out))
 
     return all_together(engine, [partial(part, fold) for fold in range(n_folds)], company=company, most=most)

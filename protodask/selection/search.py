@@ -98,12 +98,7 @@ class _Fit:
             training = Training(self._part.data, self._config, engine, self._place.scores(name), log=self._log)
             self._steps = training.steps(first_model(self._part.data, self._config))
         step = next(self._steps)
-        self.record = step.record
-        self.losses.append(self._loss(engine, step))
-        return self
-
-    def _loss(self, engine: Engine, step: Step) -> float:
-        model = step.model
+        self.record, model = step.record, step.model
 
         def compute() -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
             found = engine.reduce(
@@ -111,7 +106,8 @@ class _Fit:
             )
             return {LOSS: np.array([found.mean])}
 
-        return float(self._log.arrays(model.n_rounds, LOSS, compute)[LOSS][0])
+        self.losses.append(float(self._log.arrays(model.n_rounds, LOSS, compute)[LOSS][0]))
+        return self
 
     def end(self) -> None:
         """Let go of what the next batch would have needed."""
