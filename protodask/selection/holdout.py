@@ -52,8 +52,8 @@ class LossSums:
 Kernels = tuple[ScoreKernel, ...]
 
 
-def _prepare(batches: Sequence[Batch], marginals: Floats, precision: Precision) -> tuple[Kernels, Floats]:
-    return tuple(batch.kernel(len(marginals), precision) for batch in batches), marginals
+def _prepare(batches: Sequence[Batch], marginals: Floats, precision: Precision, *others: object) -> tuple[object, ...]:
+    return tuple(batch.kernel(len(marginals), precision) for batch in batches), marginals, *others
 
 
 def _sums(scores: Floats, target: NDArray[np.integer], weight: Floats) -> LossSums:
@@ -98,12 +98,6 @@ class RightSums:
     """`sum s` over the right rows and over all rows of each part (2, G)."""
 
 
-def _prepare_right(
-    batches: Sequence[Batch], marginals: Floats, precision: Precision, n_parts: int
-) -> tuple[Kernels, Floats, int]:
-    return *_prepare(batches, marginals, precision), n_parts
-
-
 def _right_of_block(block: Block, kernels: Kernels, marginals: Floats, n_parts: int) -> RightSums:
     rows = np.flatnonzero(block[JUDGED])
     if len(rows) == 0:
@@ -120,9 +114,7 @@ def merge_right(left: RightSums, right: RightSums) -> RightSums:
     return replace(add_records(left, right), heaviest=max(left.heaviest, right.heaviest))
 
 
-HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(
-    _right_of_block, merge_right, identity, prepare=_prepare_right
-)
+HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(_right_of_block, merge_right, identity, prepare=_prepare)
 """How many held-out rows are classified right after a round, from the scores before it, or by the marginals alone.
 
 Arguments: the batches of the round or none, marginals, precision, and the number of parts.
