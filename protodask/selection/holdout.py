@@ -21,8 +21,8 @@ from protodask.engine.together import Company, all_together
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.draws import held_out_parts, trained_on, without_fold
 from protodask.prototypes.fitted import probabilities
-from protodask.prototypes.held_out import held_out_parts, trained_on, without_fold
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.tiles import Precision
