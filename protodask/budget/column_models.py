@@ -39,8 +39,7 @@ from protodask.prototypes.persistence import save_model
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import Training, TrainingData, first_model
-from protodask.selection.fold_parts import FoldData, fold_parts
-from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums
+from protodask.selection.holdout import HELD_OUT_RIGHT, FoldData, RightSums, fold_parts
 from protodask.selection.tuning import require_reach
 
 

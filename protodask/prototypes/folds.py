@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,27 +32,6 @@ Folds = NDArray[np.int8]
 _ROW_STREAM = 0x666F6C64
 _GROUP_STREAM = 0x67726F75
 """What tells the draws here from those of candidates that have the same seed."""
-
-
-class FoldAssignment(Protocol):
-    """The fold of every row of a source, 0 to `F - 1`; small to pickle."""
-
-    @property
-    def n_folds(self) -> int: ...
-
-    @property
-    def class_rows(self) -> Integers:
-        """Rows of positive weight of each class in each fold (F, K)."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """Digest of all that it depends on besides the rows themselves."""
-        ...
-
-    def folds(self, block: Block) -> Folds:
-        """The fold of each row of a block of that source."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +118,14 @@ class GroupFolds:
         place = np.minimum(np.searchsorted(self.groups, wanted), len(self.groups) - 1)
         # A group whose rows all have weight zero was not counted, and is in none.
         return np.where(self.groups[place] == wanted, self.fold_of_group[place], np.int8(0))
+
+
+FoldAssignment = RowFolds | GroupFolds
+"""The fold of every row of a source, 0 to `F - 1`; small to pickle.
+
+`class_rows` are the rows of positive weight of each class in each fold (F, K), `key` is a digest of all that it depends
+on besides the rows themselves, and `folds` gives the fold of each row of a block of that source.
+"""
 
 
 def _digest(head: str, *arrays: NDArray[np.generic]) -> str:

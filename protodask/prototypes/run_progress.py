@@ -14,8 +14,7 @@ import numpy as np
 
 from protodask.data.places.bounded import file_status
 from protodask.data.places.locations import storage_errors
-from protodask.prototypes.run_arrays import read_arrays
-from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_log, read_run
+from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_arrays, read_log, read_run
 
 DRIVER_LOG = ".driver.log"
 """Where a detached driver writes. Hidden, because a folder that has other files in it is no place for a new run."""

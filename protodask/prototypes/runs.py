@@ -3,6 +3,9 @@
 L-BFGS-B is deterministic and its state cannot be taken out, so a run is resumed by replaying: as long as the log has
 the answer to what the solver asks, nothing is computed. What is recorded is sealed with the run's settings and its
 own name, so that a file of another run or batch is no answer; what is torn or damaged is computed again.
+
+Arrays are a file each, checksummed, written whole or not at all: a head, a JSON list of `[name, dtype, shape]`, and the
+bytes of the arrays one after the other. Whoever finds it torn, damaged or of another run takes it for absent.
 """
 
 from __future__ import annotations
@@ -30,7 +33,6 @@ from protodask.data.places.records import CHECKSUM, Fields, RecordKind, recogniz
 from protodask.data.places.whole_files import write_whole
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.places import mask
-from protodask.prototypes.run_arrays import pack_arrays, read_arrays
 from protodask.prototypes.solver import Evaluation, Function
 
 Floats = NDArray[np.float64]
@@ -378,3 +380,72 @@ def read_log(path: str, seal: int, parameters: int | None = None) -> Generator[E
             gradient = np.frombuffer(body, dtype=np.float64, offset=first + 8 * count).copy()
             held_out = values[1] if numbers == 2 else math.nan
             yield Entry(body[first : first + 8 * count], Evaluation(values[0], gradient, held_out), end)
+
+
+_ARRAYS_HEAD = struct.Struct("<4sII")
+_ARRAYS_MAGIC = b"arrs"
+
+PLAIN_TYPES = {np.dtype(name).str: np.dtype(name) for name in ("bool", "int32", "int64", "float32", "float64")}
+"""What an array may hold; nothing else is read."""
+
+LONGEST_LIST = 2**16
+"""Bytes of the list of arrays: names and shapes of a handful."""
+
+
+def pack_arrays(arrays: Mapping[str, NDArray[Any]], seal: int) -> list[bytes]:
+    """The parts of a file with these arrays; `seal` is where its checksum begins."""
+    plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    listed = json.dumps([[name, values.dtype.str, values.shape] for name, values in plain.items()]).encode()
+    body = [listed, *(values.tobytes() for values in plain.values())]
+    checksum = seal
+    for part in body:
+        checksum = zlib.crc32(part, checksum)
+    return [_ARRAYS_HEAD.pack(_ARRAYS_MAGIC, checksum, len(listed)), *body]
+
+
+def read_arrays(path: str, seal: int) -> dict[str, NDArray[Any]] | None:
+    """The arrays of a file, or None where there is no such file or it is not as it was written."""
+    try:
+        with open_inside(*os.path.split(path)) as file:
+            head = file.read(_ARRAYS_HEAD.size)
+            if len(head) < _ARRAYS_HEAD.size:
+                return None
+            magic, checksum, length = _ARRAYS_HEAD.unpack(head)
+            if magic != _ARRAYS_MAGIC or length > LONGEST_LIST:
+                return None
+            listed = file.read(length)
+            # The checksum covers the list, but what is allocated must fit the file before it can be checked.
+            shapes = _parse_list(listed)
+            if shapes is None or _ARRAYS_HEAD.size + length + _total_bytes(shapes) != os.fstat(file.fileno()).st_size:
+                return None
+            body = file.read()
+    except FileNotFoundError:
+        return None
+    if zlib.crc32(body, zlib.crc32(listed, seal)) != checksum:
+        return None
+    arrays: dict[str, NDArray[Any]] = {}
+    first = 0
+    for name, dtype, shape in shapes:
+        count = math.prod(shape)
+        arrays[name] = np.frombuffer(body, dtype=dtype, count=count, offset=first).reshape(shape).copy()
+        first += count * dtype.itemsize
+    return arrays
+
+
+Shapes = list[tuple[str, np.dtype[Any], tuple[int, ...]]]
+
+
+def _parse_list(listed: bytes) -> Shapes | None:
+    try:
+        found: Shapes = []
+        for name, dtype, shape in json.loads(listed):
+            if not all(isinstance(size, int) and size >= 0 for size in shape):
+                return None
+            found.append((str(name), PLAIN_TYPES[dtype], tuple(shape)))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return found
+
+
+def _total_bytes(shapes: Shapes) -> int:
+    return sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in shapes)

@@ -6,24 +6,11 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.engine import Arrays, Engine, Source, array_source
 from protodask.prototypes.candidates import SCORES
-
-
-class ScoreKeeper(Protocol):
-    """Keeps the unscaled probabilities of all rows between batches: in memory, or in a store the workers can reach."""
-
-    def keep(self, engine: Engine, source: Source, function: Callable[..., Arrays], *args: object) -> Source:
-        """Map `function(block, *args)` over `source` and return the result as a source."""
-        ...
-
-    def clear(self) -> None:
-        """Let go of what is kept."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -65,6 +52,13 @@ class StoredScores:
             path = os.path.join(self.folder, name)
             if name.startswith("scores-") and path != kept:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+ScoreKeeper = MemoryScores | StoredScores
+"""Keeps the unscaled probabilities of all rows between batches: in memory, or in a store the workers can reach.
+
+`keep` maps `function(block, *args)` over `source` and returns the result as a source, `clear` lets go of what is kept.
+"""
 
 
 def fresh_scores(folder: str, n_classes: int) -> StoredScores:

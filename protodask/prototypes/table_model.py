@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_args
 
 from numpy.typing import NDArray
 
@@ -19,6 +19,8 @@ from protodask.errors import FormatError
 from protodask.prototypes.tiles import Precision
 
 Model = TypeVar("Model")
+
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 class TableModel(Protocol):
@@ -88,14 +90,9 @@ def read_table(fields: Fields) -> TableRecord:
     classes = fields.labels("classes")
     if len(classes) < 2:
         fields.damaged("there are fewer than two classes")
-    precision: Precision
-    match fields.text("precision"):
-        case "float32":
-            precision = "float32"
-        case "float64":
-            precision = "float64"
-        case _:
-            fields.damaged("the precision is unknown")
+    precision = next((known for known in PRECISIONS if known == fields.text("precision")), None)
+    if precision is None:
+        fields.damaged("the precision is unknown")
     provenance = fields.record.get("provenance")
     if not isinstance(provenance, dict):
         fields.damaged("the provenance is not an object")

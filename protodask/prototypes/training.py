@@ -41,6 +41,7 @@ from protodask.prototypes.objective import (
     Objective,
     Penalty,
     RoundProblem,
+    WorkingSet,
     batch_sizes,
     make_problem,
     starting_point,
@@ -59,7 +60,6 @@ from protodask.prototypes.solver import (
 )
 from protodask.prototypes.staging import take_stage
 from protodask.prototypes.steps import Steps, stepping_start
-from protodask.prototypes.working_set import WorkingSet
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -312,15 +312,14 @@ class Training:
         """Where small steps lead, None if rows are too few for them, which candidates are of use there (J,), and how it
         went.
         """
-        config, every = self.config, np.arange(problem.n_features)
-        nothing = None, np.ones(problem.n_candidates, dtype=np.bool_), ()
+        config, nothing = self.config, (None, np.ones(problem.n_candidates, dtype=np.bool_), ())
         size = staged_rows(
             source.layout.n_rows,
             stage_row_bytes(problem.n_features, len(self.data.classes) if scored else 0, problem.precision),
         )
         if not (config.progressive and problem.held_out_weight and size):
             return nothing
-        side = row_side(every, problem.standardization, self._forms.columns, problem.precision)
+        side = row_side(np.arange(problem.n_features), problem.standardization, self._forms.columns, problem.precision)
         stage = take_stage(self.engine, source, problem, config.seed, size, side, scored)
         if stage is None:
             return nothing

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from protodask._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from protodask.selection.choice import choose
     from protodask.selection.config import SearchConfig
-    from protodask.selection.results import SearchResult, Trial, as_rows, as_text, read_search
+    from protodask.selection.results import SearchResult, Trial, as_rows, as_text, choose, read_search
     from protodask.selection.search import FoldStep, SearchEvent, SettingDone
     from protodask.selection.space import Setting
     from protodask.selection.tuning import TuneRun, tune
@@ -25,7 +24,7 @@ _HOMES = {
     "TuneRun": "protodask.selection.tuning",
     "as_rows": "protodask.selection.results",
     "as_text": "protodask.selection.results",
-    "choose": "protodask.selection.choice",
+    "choose": "protodask.selection.results",
     "read_search": "protodask.selection.results",
     "tune": "protodask.selection.tuning",
 }

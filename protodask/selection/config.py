@@ -11,8 +11,7 @@ import numpy as np
 
 from protodask.prototypes.folds import MAX_FOLDS
 from protodask.prototypes.setting_checks import check_choice, check_count, check_range, unwrap_numbers
-from protodask.selection.choice import Rule
-from protodask.selection.results import Strategy
+from protodask.selection.results import Rule, Strategy
 from protodask.selection.space import MAX_SETTINGS, Setting, Space
 
 Method = Literal["grid", "random"]

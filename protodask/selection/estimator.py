@@ -91,17 +91,13 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
             run, found = best_draw(engine, rows.data.source, fit_with, settings, found, search)
         chosen = found.trials[found.selected]
-        best.set_params(lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches)
+        self.best_params_ = {name: getattr(chosen, name) for name in ("lambda_v", "lambda_w", "n_batches")}
+        best.set_params(**self.best_params_)
         if found.seed is not None:
             best.set_params(random_state=found.seed)
         best.take_fit(with_search(run.model, found), run.history)
         self.best_estimator_ = best
         self.search_: SearchResult = found
-        self.best_params_ = {
-            "lambda_v": chosen.lambda_v,
-            "lambda_w": chosen.lambda_w,
-            "n_batches": chosen.n_batches,
-        }
         self.best_score_ = -chosen.mean
         self.n_features_in_ = best.n_features_in_
         if hasattr(best, "feature_names_in_"):

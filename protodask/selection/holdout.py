@@ -1,5 +1,7 @@
 """What held-out rows say of a model: their log-loss, and how many of them are classified right.
 
+And what the fits of a cross-validation share: the data of each fold's training.
+
 `N` rows, `D` features, `K` classes.
 """
 
@@ -7,20 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.keyed import dealt
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, row_weights
-from protodask.engine import Block, Reduction, add_records, identity
+from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.records import merged_by
+from protodask.engine.together import Company, all_together
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import SCORES
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.draws import held_out_parts, trained_on, without_fold
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.tiles import Precision
+from protodask.prototypes.training import TrainingData
 
 Floats = NDArray[np.float64]
 
@@ -46,8 +53,8 @@ class LossSums:
 Kernels = tuple[ScoreKernel, ...]
 
 
-def _prepare(batches: Sequence[Batch], marginals: Floats, precision: Precision) -> tuple[Kernels, Floats]:
-    return tuple(batch.kernel(len(marginals), precision) for batch in batches), marginals
+def _prepare(batches: Sequence[Batch], marginals: Floats, precision: Precision, *others: object) -> tuple[object, ...]:
+    return tuple(batch.kernel(len(marginals), precision) for batch in batches), marginals, *others
 
 
 def _sums(scores: Floats, target: NDArray[np.integer], weight: Floats) -> LossSums:
@@ -92,12 +99,6 @@ class RightSums:
     """`sum s` over the right rows and over all rows of each part (2, G)."""
 
 
-def _prepare_right(
-    batches: Sequence[Batch], marginals: Floats, precision: Precision, n_parts: int
-) -> tuple[Kernels, Floats, int]:
-    return *_prepare(batches, marginals, precision), n_parts
-
-
 def _right_of_block(block: Block, kernels: Kernels, marginals: Floats, n_parts: int) -> RightSums:
     rows = np.flatnonzero(block[JUDGED])
     if len(rows) == 0:
@@ -109,9 +110,7 @@ def _right_of_block(block: Block, kernels: Kernels, marginals: Floats, n_parts: 
     return RightSums(float(weight.sum()), float(weight[right].sum()), float(weight.max()), np.stack(by_part))
 
 
-HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(
-    _right_of_block, add_records, identity, prepare=_prepare_right
-)
+HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(_right_of_block, add_records, identity, prepare=_prepare)
 """How many held-out rows are classified right after a round, from the scores before it, or by the marginals alone.
 
 Arguments: the batches of the round or none, marginals, precision, and the number of parts.
@@ -134,3 +133,36 @@ def marginal_loss(training_weight: Floats, held_out_weight: Floats) -> float:
     shares = training_weight / training_weight.sum()
     present = held_out_weight > 0
     return -float(held_out_weight[present] @ np.log(shares[present])) / float(held_out_weight.sum())
+
+
+@dataclass(frozen=True)
+class FoldData:
+    """What one fold's fits are trained on, and how the marginals alone do on the fold."""
+
+    fold: int
+    data: TrainingData
+    marginal_loss: float
+
+
+def fold_parts(
+    engine: Engine,
+    folded: Source,
+    data: TrainingData,
+    n_folds: int,
+    config: FitConfig,
+    grouped: bool,
+    company: Company,
+    most: int,
+) -> list[FoldData]:
+    """The data of each fold's training: what is standardised, and how, is a matter of the rows trained on.
+
+    The settings may hold some of those out in turn, whole groups if the rows are `grouped`.
+    """
+
+    def part(fold: int, own: Engine) -> FoldData:
+        kept = trained_on(own, data, without_fold(folded, fold, JUDGED))
+        (trained,) = held_out_parts(own, kept, config, grouped)
+        held_out = data.summary.class_weight - kept.summary.class_weight
+        return FoldData(fold, trained, marginal_loss(trained.summary.class_weight, held_out))
+
+    return all_together(engine, [partial(part, fold) for fold in range(n_folds)], company=company, most=most)

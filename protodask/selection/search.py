@@ -20,8 +20,7 @@ from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.training import Step, Training, first_model
-from protodask.selection.fold_parts import FoldData
-from protodask.selection.holdout import HELD_OUT_LOSS
+from protodask.selection.holdout import HELD_OUT_LOSS, FoldData
 from protodask.selection.space import Setting
 
 LOSS = "held-out"
@@ -99,12 +98,7 @@ class _Fit:
             training = Training(self._part.data, self._config, engine, self._place.scores(name), log=self._log)
             self._steps = training.steps(first_model(self._part.data, self._config))
         step = next(self._steps)
-        self.record = step.record
-        self.losses.append(self._loss(engine, step))
-        return self
-
-    def _loss(self, engine: Engine, step: Step) -> float:
-        model = step.model
+        self.record, model = step.record, step.model
 
         def compute() -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
             found = engine.reduce(
@@ -112,7 +106,8 @@ class _Fit:
             )
             return {LOSS: np.array([found.mean])}
 
-        return float(self._log.arrays(model.n_rounds, LOSS, compute)[LOSS][0])
+        self.losses.append(float(self._log.arrays(model.n_rounds, LOSS, compute)[LOSS][0]))
+        return self
 
     def end(self) -> None:
         """Let go of what the next batch would have needed."""

@@ -27,11 +27,9 @@ from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training import TrainingData, forms_of, warn_of_large_weights
-from protodask.selection.choice import best_trial, choose
 from protodask.selection.config import SearchConfig
-from protodask.selection.fold_parts import fold_parts
-from protodask.selection.holdout import ROWS_LOSS
-from protodask.selection.results import SEARCH, Draw, SearchResult, Trial, best_of
+from protodask.selection.holdout import ROWS_LOSS, fold_parts
+from protodask.selection.results import SEARCH, Draw, SearchResult, Trial, best_of, best_trial, choose
 from protodask.selection.search import Limits, Listener, Place, run_search
 from protodask.selection.space import Setting
 

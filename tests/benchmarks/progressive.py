@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss
 
 from protodask.data.tables.synthetic import synthetic_source
 from protodask.engine import thread_engine
-from protodask.prototypes import working_set
+from protodask.prototypes import objective
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.estimator import PrototypeSetClassifier
 
@@ -74,8 +74,8 @@ PROBLEMS: dict[str, Callable[[argparse.Namespace], tuple[Split, dict[str, Any]]]
 
 
 def measure(problem: str, rows: Split, chosen: dict[str, Any], progressive: bool) -> Result:
-    awake = working_set.AWAKE if progressive else NOBODY_SLEEPS
-    with thread_engine(THREADS) as engine, patch.object(working_set, "AWAKE", awake), warnings.catch_warnings():
+    awake = objective.AWAKE if progressive else NOBODY_SLEEPS
+    with thread_engine(THREADS) as engine, patch.object(objective, "AWAKE", awake), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = PrototypeSetClassifier(random_state=0, engine=engine, progressive=progressive, **chosen)
         seconds = common.timed(lambda: model.fit(rows.train_features, rows.train_target))

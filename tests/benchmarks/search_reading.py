@@ -29,17 +29,16 @@ from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.format.summary import summarize
 from protodask.engine import Block, Engine, Layout, choose_block_rows, thread_engine
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.draws import without_fold
 from protodask.prototypes.fitting import StoredRows, dataset_for_training
 from protodask.prototypes.folds import folded_source, make_folds
 from protodask.prototypes.footprint import shape_of
-from protodask.prototypes.held_out import without_fold
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory, read_run
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import TrainingData
 from protodask.selection.config import SearchConfig
-from protodask.selection.fold_parts import FoldData
-from protodask.selection.holdout import marginal_loss
+from protodask.selection.holdout import FoldData, marginal_loss
 from protodask.selection.results import SearchResult
 from protodask.selection.search import FoldStep, Limits, Place, SearchEvent, fit_name, run_search
 from protodask.selection.space import Setting

@@ -33,8 +33,7 @@ from protodask.prototypes.fitting import training_data
 from protodask.prototypes.folds import make_folds
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training
-from protodask.selection.fold_parts import FoldData
-from protodask.selection.holdout import HELD_OUT_RIGHT
+from protodask.selection.holdout import HELD_OUT_RIGHT, FoldData
 
 Arrays = dict[str, NDArray[Any]]
 

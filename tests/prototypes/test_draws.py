@@ -17,9 +17,8 @@ from protodask.engine.together import Company
 from protodask.explain.original_rows import training_keys
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes.candidates import HELD_OUT
-from protodask.prototypes.draws import Fitting, averaged, worth_averaging
+from protodask.prototypes.draws import Fitting, averaged, held_out_parts, worth_averaging
 from protodask.prototypes.fitting import batch_summary
-from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, BatchStarted, FitEvent
 from protodask.prototypes.run_progress import read_progress
 from protodask.prototypes.scores import MemoryScores

@@ -16,15 +16,14 @@ from protodask.engine import Block, Engine, Source
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import draws as draws_module
 from protodask.prototypes.candidates import HELD_OUT, smallest_class
+from protodask.prototypes.draws import held_out_parts
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.fitting import dataset_for_training
 from protodask.prototypes.folds import FOLD, folded_source, make_folds
-from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import FitEvent, IterationDone
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
-from protodask.selection.fold_parts import fold_parts
-from protodask.selection.holdout import JUDGED
+from protodask.selection.holdout import JUDGED, fold_parts
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]

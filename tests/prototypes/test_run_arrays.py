@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protodask.data.places.whole_files import write_whole
-from protodask.prototypes.run_arrays import pack_arrays, read_arrays
+from protodask.prototypes.runs import pack_arrays, read_arrays
 
 EXAMPLE: dict[str, NDArray[Any]] = {
     "features": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),

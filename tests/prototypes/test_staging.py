@@ -28,9 +28,8 @@ from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.candidates import HELD_OUT, priority
 from protodask.prototypes.config import MOST_STAGED_BYTES, stage_row_bytes, staged_rows
 from protodask.prototypes.convergence import ConvergenceWarning
-from protodask.prototypes.draws import Fitting
+from protodask.prototypes.draws import Fitting, held_out_parts
 from protodask.prototypes.footprint import shape_of
-from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, FitEvent, IterationDone
 from protodask.prototypes.kernel import Standardization, exponential, row_side
 from protodask.prototypes.objective import LIKELIHOOD, Penalty, RoundProblem, make_problem, starting_point

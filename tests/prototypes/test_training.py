@@ -18,8 +18,8 @@ from protodask.engine.threads import ThreadScheduler
 from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.convergence import ConvergenceWarning
+from protodask.prototypes.draws import held_out_parts
 from protodask.prototypes.fitted import familiarity, probabilities
-from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.objective import START_WEIGHT, likelihood_block

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protodask.prototypes import working_set as working_set_module
+from protodask.prototypes import objective as objective_module
+from protodask.prototypes.objective import AWAKE, LOOK_AGAIN, WorkingSet
 from protodask.prototypes.solver import Evaluation, Function, solve
-from protodask.prototypes.working_set import AWAKE, LOOK_AGAIN, WorkingSet
 
 Floats = NDArray[np.float64]
 
@@ -84,7 +84,7 @@ def test_working_set__lets_none_sleep_that_has_weight_or_was_not_seen_to_be_usel
 
 
 def test_working_set__goes_the_same_way_from_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working_set_module, "AWAKE", 3)
+    monkeypatch.setattr(objective_module, "AWAKE", 3)
     objective = Coupled(3, 2, 40)
     log: list[tuple[bytes, Evaluation]] = []
     start, scale = np.ones(42), np.ones(42)

@@ -7,8 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.errors import refused
 
-from protodask.selection.choice import Rule, best_trial, choose, simplicity
-from protodask.selection.results import Trial
+from protodask.selection.results import Rule, Trial, best_trial, choose, simplicity
 
 LOSSES = st.one_of(st.floats(0, 3), st.sampled_from([0.25, 0.5, math.nan, math.inf]))
 

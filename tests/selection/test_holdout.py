@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import dealt
 from protodask.engine import Block, Engine, Source, array_source, zip_sources
 from protodask.prototypes.batches import Batch
+from protodask.prototypes.draws import HoldOut, without_fold
 from protodask.prototypes.folds import folded_source, make_folds
-from protodask.prototypes.held_out import HoldOut, without_fold
 from protodask.selection.holdout import HELD_OUT_LOSS, HELD_OUT_RIGHT, JUDGED, marginal_loss
 
 Arrays = dict[str, NDArray[Any]]

@@ -12,14 +12,13 @@ from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.engine.together import Company
 from protodask.evaluation import log_loss
 from protodask.prototypes.config import FeatureWeights, FitConfig
+from protodask.prototypes.draws import without_fold
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.folds import check_training_parts, folded_source, make_folds
-from protodask.prototypes.held_out import without_fold
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
-from protodask.selection.fold_parts import FoldData, fold_parts
-from protodask.selection.holdout import JUDGED, marginal_loss
+from protodask.selection.holdout import JUDGED, FoldData, fold_parts, marginal_loss
 from protodask.selection.search import (
     FoldStep,
     Limits,

@@ -37,9 +37,8 @@ from protodask.prototypes.batches import Batch
 from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
-from protodask.prototypes.run_arrays import read_arrays
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
-from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, RunDirectory, read_history, read_run
+from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, RunDirectory, read_arrays, read_history, read_run
 from protodask.robust.kept_terms import TERMS
 from protodask.robust.model import ROBUST_MODEL, load_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS
