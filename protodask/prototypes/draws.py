@@ -2,9 +2,9 @@
 
 `B` draws of `S_b(x)` each: `q = p0 + 1/B sum_b S_b(x)`, an ordinary model whose prototypes weigh a `B`-th. Where rows
 are held out, each draw holds out another fold, whose rows count for nothing in training and for everything in the loss
-they are judged by, so that all rows are trained on. Where draws take turns in how they
-weigh features, and one way loses clearly more on the rows held out, its draws are not averaged: where a class is wide
-and another narrow, weights that classes share lose 0.23 where those of each lose 0.07.
+they are judged by, so that all rows are trained on. Where draws take turns in how they weigh features, and one way
+loses clearly more on the rows held out, its draws are not averaged: where a class is wide and another narrow, weights
+that classes share lose 0.23 where those of each lose 0.07.
 """
 
 from __future__ import annotations

@@ -149,12 +149,12 @@ class Result:
 
 
 def fit_ours(ready: Ready, method: str, data: str, settings: argparse.Namespace) -> Result:
-    from protodask.prototypes import FitConfig, fit, working_set
+    from protodask.prototypes import FitConfig, fit, objective
 
     dataset = Dataset.open(data)
     config = FitConfig(n_candidates=settings.candidates, progressive=method != "all")
     if method == "all":
-        working_set.AWAKE = 2**62  # nobody ever sleeps
+        objective.AWAKE = 2**62  # nobody ever sleeps
     said: list[str] = []
     with thread_engine(THREADS, settings.limit) as engine:
         ready()
