@@ -16,22 +16,8 @@ import protodask
 ROOT = Path(protodask.__file__).parent
 LAZY = sorted(
     "protodask" + "".join(f".{part}" for part in path.relative_to(ROOT).parts[:-1])
-    for path in ROOT.rglob("__init__.py")
-    if "lazy_names" in path.read_text(encoding="utf-8")
+    for path in ROOT.rglob("__init__.pyi")
 )
-
-
-def homes_for_type_checkers(package: str) -> dict[str, str]:
-    """What the block under TYPE_CHECKING imports, and from where."""
-    tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
-    return {
-        alias.name: str(statement.module)
-        for block in tree.body
-        if isinstance(block, ast.If)
-        for statement in block.body
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
 
 
 def test_lazy_packages__are_found() -> None:
@@ -39,12 +25,14 @@ def test_lazy_packages__are_found() -> None:
 
 
 @pytest.mark.parametrize("package", LAZY)
-def test_names__are_found_where_type_checkers_find_them(package: str) -> None:
+def test_names__are_those_of_the_stub(package: str) -> None:
     module = importlib.import_module(package)
-    assert homes_for_type_checkers(package) == module._HOMES
-    assert set(module._HOMES) <= set(module.__all__)
-    assert dir(module) == sorted(module.__all__)
-    assert all(getattr(module, name) is not None for name in module.__all__)
+    imports = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    names = {alias.asname: (str(line.module), alias) for line in imports for alias in line.names}  # type: ignore[attr-defined]
+    assert dir(module) == sorted(module.__all__) == sorted(str(name) for name in names)
+    for name, (home, alias) in names.items():
+        assert name == alias.name
+        assert getattr(module, name) is getattr(importlib.import_module(home), name)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
         module.nothing  # noqa: B018
 
@@ -55,7 +43,7 @@ def test_names__are_not_hidden_by_modules_that_are_called_alike(package: str) ->
     alike = {info.name for info in pkgutil.iter_modules(module.__path__)} & set(module.__all__)
     for name in alike:
         importlib.import_module(f"{package}.{name}")
-    assert not alike & set(module._HOMES)
+    assert alike <= set(vars(module))
     assert all(getattr(module, name).__name__ == name for name in alike)
     assert not [name for name in alike if isinstance(getattr(module, name), type(module))]
 

@@ -1,0 +1,16 @@
+from protodask.data.arrays.zarr_arrays import ZarrArraysSource as ZarrArraysSource
+from protodask.data.format.dataset import Dataset as Dataset
+from protodask.data.format.schema import Column as Column
+from protodask.data.format.schema import Label as Label
+from protodask.data.format.summary import Summary as Summary
+from protodask.data.format.summary import summarize as summarize
+from protodask.data.format.writer import DatasetSink as DatasetSink
+from protodask.data.format.writer import write_dataset as write_dataset
+from protodask.data.tables.encoding import MatrixTable as MatrixTable
+from protodask.data.tables.encoding import encode_features as encode_features
+from protodask.data.tables.encoding import encode_labels as encode_labels
+from protodask.data.tables.ingest_scan import table_source as table_source
+from protodask.data.tables.synthetic import SyntheticSource as SyntheticSource
+from protodask.data.tables.synthetic import sample_data as sample_data
+from protodask.data.tables.synthetic import synthetic_source as synthetic_source
+from protodask.data.tables.tables import TableSource as TableSource

@@ -1,0 +1,15 @@
+from protodask.decisions.deciding import decide as decide
+from protodask.decisions.decision import Cut as Cut
+from protodask.decisions.decision import Decision as Decision
+from protodask.decisions.exact import expected_loss as expected_loss
+from protodask.decisions.exact import expected_losses as expected_losses
+from protodask.decisions.group_tables import GroupDecisions as GroupDecisions
+from protodask.decisions.groups import decide_groups as decide_groups
+from protodask.decisions.large import decide_normal as decide_normal
+from protodask.decisions.losses import LOSS_NAMES as LOSS_NAMES
+from protodask.decisions.losses import Loss as Loss
+from protodask.decisions.losses import as_loss as as_loss
+from protodask.decisions.sets import RowDecisions as RowDecisions
+from protodask.decisions.sets import decide_rows as decide_rows
+from protodask.decisions.sets import decide_sets as decide_sets
+from protodask.decisions.stored import decide_stored as decide_stored

@@ -1,0 +1,14 @@
+from protodask.prototypes.batches import Batch as Batch
+from protodask.prototypes.config import FitConfig as FitConfig
+from protodask.prototypes.convergence import ConvergenceWarning as ConvergenceWarning
+from protodask.prototypes.fitting import FitRun as FitRun
+from protodask.prototypes.fitting import fit as fit
+from protodask.prototypes.history import BatchDone as BatchDone
+from protodask.prototypes.history import BatchRecord as BatchRecord
+from protodask.prototypes.history import BatchStarted as BatchStarted
+from protodask.prototypes.history import FitEvent as FitEvent
+from protodask.prototypes.history import IterationDone as IterationDone
+from protodask.prototypes.model import PrototypeSet as PrototypeSet
+from protodask.prototypes.model import load_model as load_model
+from protodask.prototypes.prediction import predict as predict
+from protodask.prototypes.training import LargeWeightWarning as LargeWeightWarning

@@ -1,0 +1,11 @@
+from protodask.data.places.references import has_alias as has_alias
+from protodask.data.places.references import is_reference as is_reference
+from protodask.data.places.references import reference_fingerprint as reference_fingerprint
+from protodask.data.places.references import resolve as resolve
+from protodask.data.places.registry_state import CHAMPION as CHAMPION
+from protodask.data.places.registry_state import PREVIOUS as PREVIOUS
+from protodask.data.places.registry_state import Move as Move
+from protodask.registry.differences import Difference as Difference
+from protodask.registry.registry import Published as Published
+from protodask.registry.registry import Registry as Registry
+from protodask.registry.versions import Version as Version

@@ -1,0 +1,9 @@
+from protodask.robust.classifier import RobustClassifier as RobustClassifier
+from protodask.robust.config import RobustConfig as RobustConfig
+from protodask.robust.model import RobustModel as RobustModel
+from protodask.robust.model import load_robust_model as load_robust_model
+from protodask.robust.replicates import from_replicates as from_replicates
+from protodask.robust.training import RobustRun as RobustRun
+from protodask.robust.training import fit_robust as fit_robust
+from protodask.robust.uncertain_columns import columns_of as columns_of
+from protodask.robust.uncertain_rows import UncertainRows as UncertainRows

@@ -1,0 +1,13 @@
+from protodask.selection.config import SearchConfig as SearchConfig
+from protodask.selection.results import SearchResult as SearchResult
+from protodask.selection.results import Trial as Trial
+from protodask.selection.results import as_rows as as_rows
+from protodask.selection.results import as_text as as_text
+from protodask.selection.results import choose as choose
+from protodask.selection.results import read_search as read_search
+from protodask.selection.search import FoldStep as FoldStep
+from protodask.selection.search import SearchEvent as SearchEvent
+from protodask.selection.search import SettingDone as SettingDone
+from protodask.selection.space import Setting as Setting
+from protodask.selection.tuning import TuneRun as TuneRun
+from protodask.selection.tuning import tune as tune
