@@ -18,7 +18,7 @@ from protodask.cli.commands.export import export
 from protodask.cli.commands.info import info
 from protodask.cli.commands.plan import plan
 from protodask.cli.commands.registry import app as registry
-from protodask.cli.commands.run import run
+from protodask.cli.commands.run import RunCommand, run
 from protodask.cli.errors import end_on_signals, stop_reading
 from protodask.cli.grouping import ingest, step_command
 from protodask.pipeline.steps import STEPS
@@ -78,7 +78,7 @@ app.command("info", rich_help_panel=Panel.DATA.value)(info)
 app.command("plan", rich_help_panel=Panel.TRAINING.value)(plan)
 app.command("explain", rich_help_panel=Panel.USE.value)(explain)
 app.command("export", rich_help_panel=Panel.USE.value)(export)
-app.command("run", rich_help_panel=Panel.PIPELINES.value)(run)
+app.command("run", cls=RunCommand, rich_help_panel=Panel.PIPELINES.value)(run)
 app.command("example", rich_help_panel=Panel.PIPELINES.value)(example)
 app.add_typer(registry, rich_help_panel=Panel.WATCH.value)
 for group in GROUPS.values():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -164,13 +165,13 @@ class Told:
     def complain(self, seen: str, remedy: str, code: str) -> None:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""
         if self.ended is None:
-            self.hear(self._ended_early(f"{seen} {remedy}", code))
+            self.hear(self.ended_early(f"{seen} {remedy}", code))
         elif self.ended.status != "failed":  # what came of the run could not be shown
             self.hear(Said(f"{seen} {remedy}", "error", code))
         if not self._json_only:
             complain(seen, remedy, code)
 
-    def _ended_early(self, message: str, code: str) -> RunEnded:
+    def ended_early(self, message: str, code: str) -> RunEnded:
         """The end of a run that did not come to its steps.
 
         It is noted, but for the first run, which leaves nothing, and beside another one, which notes its own end.
@@ -188,6 +189,15 @@ class Told:
         except ProtodaskError as error:
             self.warn(f"How the run ended could not be noted ({error}).")
         return end
+
+
+def tell_of_wrong_use(given: Mapping[str, Any], message: str) -> None:
+    """Tell those who wait for the end of a run that its options cannot be read; those that can are `given`."""
+    telling = replace(TELL_NOBODY, **{field.name: given[field.name] for field in fields(Telling) if given[field.name]})
+    told = Told(given["pipeline"], telling.log == "json", quiet=True)
+    with suppress(ProtodaskError):  # what is wrong with the options is said already
+        told.tell(telling, given["settings"] or ())
+        told.hear(told.ended_early(message, "bad-setting"))
 
 
 def _check_files(pipeline: str, options: Telling) -> None:

@@ -230,6 +230,9 @@ def test_run__a_command_is_notified(folder: Path, call: Call, monkeypatch: pytes
         ("", ("--set", "rows"), 2, "sets no variable"),
         ("", ("--to", "nothing"), 2, "'nothing'"),
         ("", ("--memory-limit", "1MiB"), 2, "memory limit"),
+        ("", ("--threads", "many"), 2, "'--threads'"),
+        ("", ("--nothing",), 2, "--nothing"),
+        ("", ("p.yaml",), 2, "unexpected extra argument"),
         ("", ("--log-file", "none/run.log"), 1, "none/run.log"),
         ("", ("--log-file", "x", "--metrics", "x"), 2, "--log-file"),
         ("stages: []\n", (), 2, "'stages'"),
@@ -257,6 +260,25 @@ def test_run__notifications_of_the_file_tell_of_early_errors(
     (body,) = sent
     assert (body["pipeline"], body["occasion"], body["status"]) == ("p.yaml", "failure", "failed")
     assert fact in body["message"]
+    if log == "json":
+        assert [json.loads(line)["event"] for line in done.stderr.splitlines()][-1] == "run-ended"
+
+
+def test_run__what_lacks_its_value_is_told_and_noted(folder: Path, call: Call) -> None:
+    assert call("run", "p.yaml").exit_code == 0
+    assert call("run", "p.yaml", "--notify-command", "cat > said", "--set").exit_code == 2
+    assert "Option '--set' requires an argument." in (folder / "said").read_text()
+    assert "Option '--set' requires an argument." in call("info", "p.yaml").stdout
+
+
+@pytest.mark.parametrize("looks", [("--dry-run",), ("--graph", "-"), ("--schema",), ("--help",)])
+def test_run__nobody_is_told_of_wrong_options_of_a_command_that_only_looks(
+    looks: tuple[str, ...], folder: Path, call: Call
+) -> None:
+    call("run", "p.yaml", "--notify-command", "cat > said", *looks, "--threads", "many")
+    assert not (folder / "said").exists()
+    assert call("run", "--notify-command", "cat > said", "--threads", "many").exit_code == 2  # of no pipeline
+    assert not (folder / "said").exists()
 
 
 def test_run__addresses_that_are_none(folder: Path, call: Call) -> None:

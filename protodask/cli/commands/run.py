@@ -10,13 +10,14 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from protodask.cli.console import Answer, give, show_json
 from protodask.cli.detach import Detach, detach_pipeline
-from protodask.cli.errors import ANSWER_IS_NO, WrongUseError, reported, wrong_use
+from protodask.cli.errors import ANSWER_IS_NO, WRONG_USE, WrongUseError, reported, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import COMPUTING_HERE, Computing, Debug, Json, computing_engine
-from protodask.cli.run_options import TELL_NOBODY, Telling, Told, waiting_text
+from protodask.cli.run_options import TELL_NOBODY, Telling, Told, tell_of_wrong_use, waiting_text
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import Piece, Table
 from protodask.pipeline.telling.wording import count, describe_seconds, size
@@ -32,6 +33,33 @@ if TYPE_CHECKING:
     from protodask.pipeline.telling.events import RunEnded
     from protodask.pipeline.telling.result import Result
     from protodask.prototypes.planning import Plan
+
+
+WrongOptionsError: type[Any] = typer.BadParameter.__bases__[0]
+"""All that the framework refuses; it has a name for one kind alone."""
+
+
+class RunCommand(TyperCommand):
+    """Tells options that the framework refuses to those who wait for the end of the run, too."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the options, and those that can be read where others are wrong."""
+        words = list(args)  # of `args` the framework takes what it has read
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except WrongOptionsError as error:
+            extra |= {"resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}
+            for some in (words, words[:-1]):  # at the end there may be an option that lacks its value
+                given = super().make_context(info_name, list(some), parent, **extra).params
+                if given["pipeline"] is not None:
+                    break
+            else:
+                raise
+            if not (given["dry_run"] or given["graph"] or given["detach"]):  # nobody waits for one that only looks
+                tell_of_wrong_use(given, error.format_message())
+                if given["log"] == "json":
+                    raise typer.Exit(WRONG_USE) from error
+            raise
 
 
 def _show_text(option: typer.CallbackParam, asked: bool) -> None:
