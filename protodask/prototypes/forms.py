@@ -12,11 +12,13 @@ the feature weights choose; what it is shown as is its raw value in any case.
 Where classes change at thresholds, distances say little: of two values close to a threshold on either side of it, and
 of two far apart on one. The level of a value is how much the classes change from the least one up to it,
 
-    h(x) = sum_{t_i < x} H(p_i, p_{i+1}),    H(p, q)^2 = sum_k (sqrt p_k - sqrt q_k)^2,
+    h(x) = sum_i r_i(x) H(p_i, p_{i+1}),    H(p, q)^2 = sum_k (sqrt p_k - sqrt q_k)^2,
 
 with `p_i` the shares of the `K` classes between the thresholds `t_{i-1}` and `t_i` (of their counts and 1/2 each), of
-which there are those of a decision tree of this column alone. A threshold has to say more of the classes of `n` rows
-than it takes to state it, where there are `m` values:
+which there are those of a decision tree of this column alone. Where exactly one lies, rows leave open: `r_i` rises
+from 0 to 1 over all values around `t_i` at which a threshold would say less by `UNSURE_BITS` at most, so that a model
+is not sure of rows there. A threshold has to say more of the classes of `n` rows than it takes to state it, where there
+are `m` values:
 
     (K - 1) / 2 log2 n + log2(m - 1) bits,    n = (sum w)^2 / sum w^2
 
@@ -95,6 +97,11 @@ LEVEL_SPREAD = 0.5
 SURE_ROWS = 500
 """Below which they are spread less in proportion: of 105 rows of two features of iris the log-loss of ten splits is
 0.53 without levels and so, 0.62 with the whole spread (tests/benchmarks/quality.py)."""
+
+UNSURE_BITS = 8.0
+"""Less that a threshold may say and might still be where classes change, in proportion again where rows are few. With
+none the rows between two thresholds are told wrongly and with certainty: 5,000 rows of three thresholds
+(tests/benchmarks/synthetic.py) lose 0.0071 then, with 4 bits 0.0039, with 8 0.0026, with 16 0.0028."""
 
 MOST_ROWS, FEWEST_ROWS = 20_000, 1_000
 MOST_SAMPLED = 2**23
@@ -335,8 +342,8 @@ def normal_scores(values: Floats, weight: Floats) -> Line | None:
 
 
 def levels_of(values: Floats, target: Integers, weight: Floats) -> Line | None:
-    """Values of a feature on either side of every threshold at which the classes of `target` change, and their levels,
-    of mean 0 and standard deviation `LEVEL_SPREAD`, less of few rows; None where they do not.
+    """Values of a feature on either side of where every threshold may be at which the classes of `target` change, and
+    their levels, of mean 0 and standard deviation `LEVEL_SPREAD`, less of few rows; None where they do not.
     """
     distinct, place = np.unique(values, return_inverse=True)
     label, code = np.unique(target, return_inverse=True)
@@ -349,50 +356,69 @@ def levels_of(values: Floats, target: Integers, weight: Floats) -> Line | None:
     np.add.at(by_value, (place, code), weight)
     least = max(FEWEST_IN_LEVEL, int(LEVEL_SHARE * len(values)))
     cost = (len(label) - 1) / 2 * np.log2(worth) + np.log2(len(distinct) - 1)
-    last = _cuts(by_value, np.bincount(place), least, cost)
-    if not len(last):
+    sure = min(1.0, worth / SURE_ROWS)
+    cuts = _cuts(by_value, np.bincount(place), least, cost, sure * UNSURE_BITS)
+    if not cuts:
         return None
-    mass = np.add.reduceat(by_value, np.concatenate([[0], last + 1]))
-    share = mass.sum(axis=1) / mass.sum()
-    mass = (mass + UNSEEN) / (mass + UNSEEN).sum(axis=1, keepdims=True)
-    change = np.sqrt((np.diff(np.sqrt(mass), axis=0) ** 2).sum(axis=1))
-    score = np.concatenate([[0.0], np.cumsum(change)])
-    score -= share @ score
-    spread = np.sqrt(share @ score**2)
+    mass = np.add.reduceat(by_value, [0, *(cut.place for cut in cuts)]) + UNSEEN
+    share = mass / mass.sum(axis=1, keepdims=True)
+    change = np.sqrt((np.diff(np.sqrt(share), axis=0) ** 2).sum(axis=1))
+    ends = distinct[[position for cut in cuts for position in (cut.first - 1, cut.last)]]
+    score = np.repeat(np.concatenate([[0.0], np.cumsum(change)]), 2)[1:-1]
+    level, share = np.interp(distinct, ends, score), by_value.sum(axis=1) / worth
+    middle = share @ level
+    spread = np.sqrt(share @ (level - middle) ** 2)
     if not spread > 0:
         return None
-    score *= LEVEL_SPREAD * min(1.0, worth / SURE_ROWS) / spread
-    return Line(distinct[np.stack([last, last + 1], axis=1).ravel()], np.repeat(score, 2)[1:-1], is_level=True)
+    return Line(ends, LEVEL_SPREAD * sure / spread * (score - middle), is_level=True)
 
 
-def _cuts(mass: Floats, rows: Integers, least: int, cost: float) -> Integers:
-    """Where values are to be cut, of which each has some mass in each class (m, K) and a number of rows (m,): the last
-    position below each cut, ascending.
+class Cut(NamedTuple):
+    """Where values are cut: the position of the first one above, and the first and the last that it may be."""
 
-    The cut of most use is made first, as long as one saves more bits than it costs, with `least` rows on both sides.
+    place: int
+    first: int
+    last: int
+
+
+def _cuts(mass: Floats, rows: Integers, least: int, cost: float, unsure: float) -> list[Cut]:
+    """Where values are to be cut, ascending; each has some mass in each class (m, K) and a number of rows (m,).
+
+    The cut of most use is made first, as long as one saves more bits than it costs, with `least` rows on both sides. It
+    may be anywhere around its place where it saves less by `unsure` bits at most, up to halfway to the next one.
     """
     up_to = np.concatenate([np.zeros((1, mass.shape[1])), np.cumsum(mass, axis=0)])
     rows_to = np.concatenate([[0], np.cumsum(rows)])
 
-    def best(first: int, end: int) -> tuple[float, int]:
-        """What the best cut of these values saves, and the first position above it."""
+    def best(first: int, end: int) -> tuple[float, Cut]:
+        """What the best cut of these values saves, and where it is."""
         inner = slice(first + 1, end)
         below, above = rows_to[inner] - rows_to[first], rows_to[end] - rows_to[inner]
         saved = _bits(up_to[end] - up_to[first]) - _bits(up_to[inner] - up_to[first]) - _bits(up_to[end] - up_to[inner])
-        saved = np.where((below >= least) & (above >= least), saved, 0.0)
-        place = int(np.argmax(saved)) if len(saved) else 0
-        return float(saved[place]) if len(saved) else 0.0, first + 1 + place
+        saved = np.concatenate([[-np.inf], np.where((below >= least) & (above >= least), saved, -np.inf), [-np.inf]])
+        place = int(np.argmax(saved))
+        if not saved[place] > 0:
+            return 0.0, Cut(first, first, first)
+        worse = np.flatnonzero(~(saved >= saved[place] - unsure))
+        after = int(np.searchsorted(worse, place))
+        return float(saved[place]), Cut(first + place, first + int(worse[after - 1]) + 1, first + int(worse[after]) - 1)
 
     found = {(0, len(mass)): best(0, len(mass))}
-    cuts: list[int] = []
+    cuts: list[Cut] = []
     while len(cuts) < MOST_LEVELS - 1:
         part = max(found, key=lambda part: found[part][0])
         saved, cut = found.pop(part)
         if saved <= cost:
             break
-        cuts.append(cut - 1)
-        found |= {half: best(*half) for half in ((part[0], cut), (cut, part[1]))}
-    return np.sort(np.array(cuts, dtype=np.int64))
+        cuts.append(cut)
+        found |= {half: best(*half) for half in ((part[0], cut.place), (cut.place, part[1]))}
+    cuts.sort()
+    halfway = ((low.place + high.place) // 2 for low, high in itertools.pairwise(cuts))
+    sides = itertools.pairwise([0, *halfway, len(mass)])
+    return [
+        Cut(cut.place, max(cut.first, low + 1), min(cut.last, high))
+        for cut, (low, high) in zip(cuts, sides, strict=False)
+    ]
 
 
 def _bits(mass: Floats) -> Floats:

@@ -1,5 +1,6 @@
 """Features as normal scores and levels: the map by itself, what is learned of it, and models that look through it."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,11 +28,13 @@ from protodask.prototypes.config import FeatureForms, FeatureWeights
 from protodask.prototypes.fitted import SCORED_ROWS
 from protodask.prototypes.forms import (
     FARTHEST_SCORE,
+    FEWEST_IN_LEVEL,
     LEVEL_SPREAD,
     MOST_KNOTS,
     MOST_LEVELS,
     SURE_ROWS,
     UNSEEN,
+    UNSURE_BITS,
     Forms,
     _cuts,
     arranged,
@@ -52,6 +55,7 @@ from protodask.prototypes.training import Training, TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 MakeRows = Callable[..., Arrays]
 MakeData = Callable[..., TrainingData]
 
@@ -326,6 +330,41 @@ def banded(rows: int, seed: int, cuts: Sequence[float] = (-0.5, 0.7), noise: flo
     return {"features": x, "target": np.where(rng.random(rows) < noise, 0, target).astype(np.int32)}
 
 
+def cuts_by_trying(
+    target: Integers, weight: Floats, rows: Integers, cost: float, unsure: float
+) -> list[tuple[int, int, int]]:
+    """Of ascending values, each of rows of one class: the last one below every cut, and those between which it is."""
+
+    def bits(first: int, end: int) -> float:
+        shares = [weight[first:end][target[first:end] == label].sum() for label in np.unique(target)]
+        return -sum(mass * math.log2(mass / sum(shares)) for mass in shares if mass > 0)
+
+    def saved(first: int, end: int, cut: int) -> float:
+        fits = min(rows[first:cut].sum(), rows[cut:end].sum()) >= FEWEST_IN_LEVEL
+        return bits(first, end) - bits(first, cut) - bits(cut, end) if fits else -math.inf
+
+    parts, found = [(0, len(target))], list[tuple[int, int, int]]()
+    while len(found) < MOST_LEVELS - 1:
+        tried = {(part, cut): saved(*part, cut) for part in parts for cut in range(part[0] + 1, part[1])}
+        best = max(tried, key=lambda each: tried[each], default=None)
+        if best is None or tried[best] <= cost:
+            break
+        part, cut = best
+        low = high = cut
+        while tried.get((part, low - 1), -math.inf) >= tried[best] - unsure:
+            low -= 1
+        while tried.get((part, high + 1), -math.inf) >= tried[best] - unsure:
+            high += 1
+        found.append((cut, low, high))
+        parts = [one for one in parts if one != part] + [(part[0], cut), (cut, part[1])]
+    found.sort()
+    limits = [0, *((one[0] + other[0]) // 2 for one, other in itertools.pairwise(found)), len(target)]
+    return [
+        (cut - 1, max(low - 1, limits[number]), min(high, limits[number + 1]))
+        for number, (cut, low, high) in enumerate(found)
+    ]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_levels__are_how_much_the_classes_change_up_to_a_value(seed: int) -> None:
     arrays = banded(300, seed)
@@ -335,14 +374,17 @@ def test_levels__are_how_much_the_classes_change_up_to_a_value(seed: int) -> Non
     assert found is not None
     assert found.is_level
     weight *= weight.sum() / (weight @ weight)
-    below, above = found.values[::2], found.values[1::2]
-    np.testing.assert_array_equal(np.searchsorted(np.sort(values), below) + 1, np.searchsorted(np.sort(values), above))
-    assert (np.abs(np.subtract.outer([-0.5, 0.7], below)).min(axis=1) < 0.1).all(), "the cuts are found"
-    expected = np.array([level_by_counting(values, target, weight, below, x) for x in values.tolist()])
-    share = weight / weight.sum()
-    expected -= share @ expected
-    expected *= LEVEL_SPREAD * weight.sum() / SURE_ROWS / np.sqrt(share @ expected**2)
-    np.testing.assert_allclose(np.interp(values, found.values, found.scores), expected, atol=1e-12)
+    order, sure = np.argsort(values), weight.sum() / SURE_ROWS
+    cost = np.log2(weight.sum()) + np.log2(299)
+    cuts = cuts_by_trying(target[order], weight[order], np.ones(300, dtype=np.int64), cost, sure * UNSURE_BITS)
+    places, lows, highs = (values[order][list(ends)] for ends in zip(*cuts, strict=True))
+    np.testing.assert_array_equal(found.values, np.stack([lows, highs], axis=1).ravel())
+    assert (np.abs(np.subtract.outer([-0.5, 0.7], places)).min(axis=1) < 0.1).all(), "the cuts are found"
+    expected = np.array([level_by_counting(values, target, weight, places, x) for x in found.values.tolist()])
+    share, levels = weight / weight.sum(), np.interp(values, found.values, expected)
+    middle = share @ levels
+    expected = (expected - middle) * LEVEL_SPREAD * sure / np.sqrt(share @ (levels - middle) ** 2)
+    np.testing.assert_allclose(found.scores, expected, atol=1e-12)
 
 
 @given(seed=st.integers(0, 2**16), rows=st.integers(20, 300), classes=st.integers(2, 4))
@@ -363,7 +405,24 @@ def test_cuts__are_those_of_a_decision_tree(seed: int, rows: int, classes: int) 
     )
     nodes = tree.fit(place[:, None], target, sample_weight=weight).tree_
     expected = np.sort(nodes.threshold[nodes.children_left >= 0]).astype(np.int64)
-    np.testing.assert_array_equal(_cuts(mass, np.bincount(place), 5, 7.5), expected)
+    for unsure in (0.0, 3.0):
+        cuts = _cuts(mass, np.bincount(place), 5, 7.5, unsure)
+        np.testing.assert_array_equal([cut.place - 1 for cut in cuts], expected)
+        assert all(cut.first <= cut.place <= cut.last for cut in cuts)
+        assert all(low.last < high.first for low, high in itertools.pairwise(cuts))
+        assert unsure or all(cut.first == cut.place == cut.last for cut in cuts)
+
+
+def test_levels__leave_open_what_no_row_tells() -> None:
+    """Of rows on the wrong side of two thresholds alike, it is open at which of these classes change."""
+    x = np.random.default_rng(0).standard_normal((5000, 2))
+    rows = (np.abs(x[:, 0] - 0.3) > 0.01) | (x[:, 1] > 1)  # of those near the threshold few tell where it is
+    values, target = x[rows, 0], ((x[:, 0] > 0.3) & (x[:, 1] < 1))[rows].astype(np.int64)
+    found = levels_of(values, target, np.ones(len(values)))
+    assert found is not None
+    low, high = found.values
+    assert low < 0.31 < high
+    assert 3 <= ((values >= low) & (values <= high)).sum() <= 30, "more than the values next to one threshold"
 
 
 @pytest.mark.parametrize("classes", [2, 3])
