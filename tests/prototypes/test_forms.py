@@ -337,7 +337,7 @@ def cuts_by_trying(
 
     def bits(first: int, end: int) -> float:
         shares = [weight[first:end][target[first:end] == label].sum() for label in np.unique(target)]
-        return -sum(mass * math.log2(mass / sum(shares)) for mass in shares if mass > 0)
+        return -math.fsum(mass * math.log2(mass / sum(shares)) for mass in shares if mass > 0)
 
     def saved(first: int, end: int, cut: int) -> float:
         fits = min(rows[first:cut].sum(), rows[cut:end].sum()) >= FEWEST_IN_LEVEL
