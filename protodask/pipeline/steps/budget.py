@@ -86,11 +86,8 @@ class BudgetBuilt(Result):
 
 def guarantee_text(described: Mapping[str, Any]) -> str:
     """What an index promises: as accuracies were estimated and, where their noise is known, in truth."""
-    guarantee, margin, sure = (
-        described["guarantee"],
-        described["margin"],
-        f"with {described['confidence']:.0%} confidence",
-    )
+    guarantee, margin = described["guarantee"], described["margin"]
+    sure = f"with {described['confidence']:.0%} confidence"
     finite = 0.0 if guarantee is None or math.isinf(guarantee) else guarantee
     if guarantee != finite or not described["guaranteed"]:
         if margin is None:
@@ -138,9 +135,7 @@ def names_of(features: Sequence[str]) -> str:
     return ", ".join(features) or "(none)"
 
 
-EXPLORING = "The sets of features"
-
-_exploring = partial(Option, panel=EXPLORING)
+_exploring = partial(Option, panel="The sets of features")
 
 
 @dataclass(frozen=True)
@@ -180,10 +175,9 @@ class BudgetStep(FitSettings, Training):
     ] = False
     search: Annotated[
         Literal["all", "greedy"] | None,
-        Option(
+        _exploring(
             "Which sets are cross-validated: all that may be needed for --alpha, or those that greedy sequences come "
             "by, at a fraction of the fits and without a guarantee.",
-            panel=EXPLORING,
             shown="all, of more than 22 features greedy",
         ),
     ] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -52,13 +52,11 @@ class GateAnswered(Result):
         if self.figures:
             yield ""
             rows = [
-                (
+                [
                     figure.name,
-                    _value(figure.value),
-                    _value(figure.limit.least),
-                    _value(figure.limit.most),
+                    *("-" if one is None else value_text(one) for one in (figure.value, *astuple(figure.limit))),
                     "no" if figure.reason else "yes",
-                )
+                ]
                 for figure in self.figures
             ]
             yield Table(["figure", "value", "least", "most", "within"], rows, whole=True)
@@ -80,22 +78,13 @@ class GateAnswered(Result):
                 {
                     "name": figure.name,
                     "value": figure.value,
-                    "least": figure.limit.least,
-                    "most": figure.limit.most,
+                    **asdict(figure.limit),
                     "passed": figure.reason is None,
                 }
                 for figure in self.figures
             ],
             "comparison": self.comparison,
         }
-
-
-def _value(value: float | None) -> str:
-    return "-" if value is None else value_text(value)
-
-
-FIGURES = "Figures within limits"
-MODELS = "A model beside the champion"
 
 
 @dataclass(frozen=True)
@@ -129,7 +118,8 @@ def parse_limits(texts: Sequence[str]) -> dict[str, Limit]:
     return found
 
 
-_of_models = partial(Option, panel=MODELS)
+_of_figures = partial(Option, panel="Figures within limits")
+_of_models = partial(Option, panel="A model beside the champion")
 
 
 @dataclass(frozen=True)
@@ -144,14 +134,13 @@ class GateStep(KnownRows, Step):
     writes_files = True
 
     results: Annotated[
-        Read | None, Option("JSON file that evaluate, monitor or another command wrote.", "FILE", panel=FIGURES)
+        Read | None, _of_figures("JSON file that evaluate, monitor or another command wrote.", "FILE")
     ] = None
     limits: Annotated[
         Mapping[str, Limit],
-        Option(
+        _of_figures(
             "What a figure of it must keep to, such as drift.largest<=0.25 or accuracy>=0.8. Repeatable.",
             "NAME<=X",
-            panel=FIGURES,
             flag="--limit",
             in_files="What figures of it must keep to, by their names: `drift.largest: {most: 0.25}`.",
             read=parse_limits,
@@ -225,9 +214,7 @@ class GateStep(KnownRows, Step):
 
         if self.out is not None:
             check_file_free(self.out, self.overwrite)
-        figures: tuple[GateFigure, ...] = ()
-        if self.results is not None:
-            figures = judge_figures(read_results(self.results), self.limits)
+        figures = () if self.results is None else judge_figures(read_results(self.results), self.limits)
         against = [figure.reason for figure in figures if figure.reason is not None]
         speaking = [_kept(figures)] if figures and not against else []
         described: dict[str, Any] | None = None

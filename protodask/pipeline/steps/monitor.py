@@ -28,6 +28,14 @@ MOST_SHOWN = 10
 MOST_WORST = 20
 """Features with the largest change that the results list; the profile has all of them."""
 
+SHIFTED = {
+    "labels": "the shares of the classes",
+    "predictions": "those of the predicted classes",
+    "familiarity": "the familiarity",
+    "calibration": "the calibration",
+}
+"""What changed where the figure `shift` of a section is not 0."""
+
 TOLD = {
     "drift": ("largest", "features"),
     "labels": ("shift",),
@@ -36,7 +44,7 @@ TOLD = {
     "calibration": ("shift", "error"),
     "log_loss": ("increase", "value"),
 }
-"""Figures that a person is told, by section."""
+"""Figures that a person is told, by section; limits call them by both names."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +66,12 @@ class RowsMonitored(Result):
             return f"This is what {rows} look like to the model. There is nothing to compare them with."
         found = self.describe()
         changed = []
-        if found["drift"]["features"]:
-            changed.append(
-                f"{count(found['drift']['features'], 'feature')} (largest index {found['drift']['largest']:.3g})"
-            )
-        for section, what in (
-            ("labels", "the shares of the classes"),
-            ("predictions", "those of the predicted classes"),
-            ("familiarity", "the familiarity"),
-            ("calibration", "the calibration"),
-        ):
-            if found[section]["shift"]:
-                changed.append(f"{what} (by {found[section]['shift']:.3g})")
-        if found["log_loss"]["increase"]:
-            changed.append(f"the log-loss (up by {found['log_loss']['increase']:.3g})")
+        if features := found["drift"]["features"]:
+            changed.append(f"{count(features, 'feature')} (largest index {found['drift']['largest']:.3g})")
+        shifts = {what: found[section]["shift"] for section, what in SHIFTED.items()}
+        changed += [f"{what} (by {shift:.3g})" for what, shift in shifts.items() if shift]
+        if increase := found["log_loss"]["increase"]:
+            changed.append(f"the log-loss (up by {increase:.3g})")
         if not changed:
             return f"Nothing changed in {rows} beyond what may be chance."
         return f"In {rows} changed: {', '.join(changed)}."
@@ -80,7 +80,8 @@ class RowsMonitored(Result):
         found = self.describe()
         yield self.summary()
         yield ""
-        yield Pairs(_figures(found))
+        figures = {f"{section}.{name}": found[section][name] for section, names in TOLD.items() for name in names}
+        yield Pairs([(name, "not measured" if value is None else f"{value:.6g}") for name, value in figures.items()])
         if worst := found["drift"]["worst"][:MOST_SHOWN]:
             yield ""
             yield "Features, those that changed most first"
@@ -141,13 +142,9 @@ class RowsMonitored(Result):
             "features": len(drifted),
             "worst": [
                 {
-                    "name": feature.name,
-                    "index": feature.index,
-                    "p_value": feature.p_value,
-                    "mean_before": feature.mean_before,
+                    **_of(feature, "name", "index", "p_value", "mean_before"),
                     "mean": feature.mean_after,
-                    "deviation_before": feature.deviation_before,
-                    "significant": feature.significant,
+                    **_of(feature, "deviation_before", "significant"),
                 }
                 for feature in self.changes.features[:MOST_WORST]
             ],
@@ -167,12 +164,13 @@ class RowsMonitored(Result):
 
     def _predictions(self) -> dict[str, Any]:
         found, profile = None if self.changes is None else self.changes.predictions, self.profile
-        columns = {
-            "share": [weight / profile.weight for weight in profile.predicted.tolist()],
-            "mean_probability": profile.probability.tolist(),
+        shares = _by_label(
+            profile.classes,
+            share=[weight / profile.weight for weight in profile.predicted.tolist()],
+            mean_probability=profile.probability.tolist(),
             **({} if found is None else {"before": found.before}),
-        }
-        return {**_of(found, "shift", "index", "p_value"), "classes": _by_label(profile.classes, **columns)}
+        )
+        return {**_of(found, "shift", "index", "p_value"), "classes": shares}
 
     def _familiarity(self) -> dict[str, Any]:
         found = None if self.changes is None else self.changes.familiarity
@@ -218,12 +216,6 @@ def _of(found: object, *names: str, prefix: str = "") -> dict[str, Any]:
 def _by_label(labels: Sequence[Label], **columns: Sequence[float]) -> list[dict[str, Any]]:
     """An entry for each label, with its value in each of the columns."""
     return [dict(zip(("label", *columns), entry, strict=True)) for entry in zip(labels, *columns.values(), strict=True)]
-
-
-def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """The summary figures, by the names that limits have."""
-    pairs = [(f"{section}.{name}", found[section][name]) for section, names in TOLD.items() for name in names]
-    return [(name, "not measured" if value is None else f"{value:.6g}") for name, value in pairs]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
@@ -140,11 +140,11 @@ class PolicyStep(GivenRows, Step):
                 "Give a model and the log, in this order, or the log alone and with match the column that says whether "
                 "the policy takes the logged action.",
             )
-        given = {field.name for field in fields(self) if getattr(self, field.name) != field.default}
-        if self.match is not None and (wrong := [name for name in OF_MODELS if name in given]):
+        of_models = [name for name in OF_MODELS if getattr(self, name) != getattr(PolicyStep, name)]
+        if self.match is not None and of_models:
             raise InputError(
                 "settings-conflict",
-                f"Both match and {wrong[0]} are set.",
+                f"Both match and {of_models[0]} are set.",
                 "Choose the column that says what the policy does, or a model that does it.",
             )
         if (self.estimator == "dr") != (self.expected is not None):

@@ -257,14 +257,7 @@ class RobustFitStep(Training):
         """The checked settings of the fit."""
         from protodask.robust.config import RobustConfig
 
-        return RobustConfig(
-            formulation=self.formulation,
-            eps=self.eps,
-            C=self.cost,
-            gap=self.gap,
-            max_passes=self.max_passes,
-            weighted=self.weighted,
-        )
+        return RobustConfig(self.formulation, self.eps, self.cost, self.gap, self.max_passes, self.weighted)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RobustFitted:
         from protodask.data import Dataset
