@@ -149,6 +149,7 @@ class BudgetStep(FitSettings, Training):
     command = "budget"
     panel = Panel.COMPANIONS
     words = ("budget", "build")
+    about = "{data} with {costs} into {out}"
 
     data: Data
     costs: Annotated[
@@ -210,6 +211,3 @@ class BudgetStep(FitSettings, Training):
         from protodask.pipeline.work.budget import build_budget
 
         return build_budget(self, engine, listen)
-
-    def subject(self) -> str:
-        return f"{mask(self.data)} with {mask(self.costs)} into {mask(self.out)}"

@@ -90,6 +90,7 @@ class DecideStep(Step):
 
     command = "decide"
     panel = Panel.USE
+    about = "on {predictions} into {out}"
 
     predictions: Annotated[
         Read, Argument("Predictions of `protodask predict`, or Parquet files with a column of probabilities.", "PRED")
@@ -185,9 +186,6 @@ class DecideStep(Step):
         if self.loss == F_BETA:
             raise InputError("setting-missing", f"The loss is {F_BETA}, and beta is not given.", "Add beta, such as 2.")
         return as_loss("f1" if self.loss is None else self.loss)
-
-    def subject(self) -> str:
-        return f"on {mask(self.predictions)} into {mask(self.out)}"
 
 
 def _coefficients(text: str) -> tuple[list[float], list[float]]:

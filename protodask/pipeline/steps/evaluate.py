@@ -77,6 +77,7 @@ class EvaluateStep(KnownRows, Step):
 
     command = "evaluate"
     panel = Panel.USE
+    about = "{model} on {data}"
     writes_files = True
     moved: ClassVar = {"policy": "policy"}
 
@@ -105,6 +106,3 @@ class EvaluateStep(KnownRows, Step):
             model, source, codes, engine, n_batches=self.batches, roc_auc=self.roc_auc, calibrated=self.calibrated
         )
         return ModelEvaluated(self.model, self.data, scores, path=self.out).written(self.out, self.overwrite)
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} on {mask(self.data)}"

@@ -80,6 +80,7 @@ class IngestStep(Step):
 
     command = "ingest"
     panel = Panel.DATA
+    about = "{sources} into {out}"
     appends: ClassVar[bool] = False
     """Whether all rows are added, also those that the dataset has."""
 
@@ -171,9 +172,6 @@ class IngestStep(Step):
             engine=engine,
         )
         return DatasetWritten(found.dataset, found.taken, found.left)
-
-    def subject(self) -> str:
-        return f"{', '.join(map(mask, self.sources))} into {mask(self.out)}"
 
     def grows(self) -> bool:
         return self.new

@@ -227,6 +227,7 @@ class MonitorStep(KnownRows, Step):
 
     command = "monitor"
     panel = Panel.WATCH
+    about = "{model} on {data} into {out}"
     writes_files = True
 
     model: Model

@@ -310,6 +310,7 @@ class RobustPredictStep(GivenRows, Step):
     command = "robust-predict"
     panel = Panel.COMPANIONS
     words = ("robust", "predict")
+    about = "{data} with {model} into {out}"
 
     model: RobustPlanes
     data: Rows
@@ -335,9 +336,6 @@ class RobustPredictStep(GivenRows, Step):
         rows = predict_robust(model, source, _rows_of(model), where, engine, formulation=name, overwrite=self.overwrite)
         return RobustPredicted(where, rows, name)
 
-    def subject(self) -> str:
-        return f"{mask(self.data)} with {mask(self.model)} into {mask(self.out)}"
-
 
 @dataclass(frozen=True)
 class RobustEvaluateStep(KnownRows, Step):
@@ -346,6 +344,7 @@ class RobustEvaluateStep(KnownRows, Step):
     command = "robust-evaluate"
     panel = Panel.COMPANIONS
     words = ("robust", "evaluate")
+    about = "{model} on {data}"
     writes_files = True
 
     model: RobustPlanes
@@ -379,9 +378,6 @@ class RobustEvaluateStep(KnownRows, Step):
         sums = evaluate_robust(model, source, _rows_of(model), codes, engine, formulation=name, eps=eps)
         found = RobustEvaluated(self.model, self.data, sums, name, eps, path=self.out)
         return found.written(self.out, self.overwrite)
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} on {mask(self.data)}"
 
 
 def _check_certifying(formulation: Formulation | None) -> None:
