@@ -185,6 +185,25 @@ class Step(ABC):
         return None
 
 
+class Answering(Step):
+    """A step that answers a question, and writes the answer to a JSON file where one is named."""
+
+    writes_files = True
+    out: str | None
+    overwrite: bool
+
+    def perform(self, engine: Engine, listen: Listener = nobody) -> Result:
+        from protodask.data.places.whole_files import check_file_free
+
+        if self.out is not None:
+            check_file_free(self.out, self.overwrite)
+        return self.answer(engine).written(self.out, self.overwrite)
+
+    @abstractmethod
+    def answer(self, engine: Engine) -> Result:
+        """What is found."""
+
+
 def describe_step(step: Step) -> str:
     """What a step does, in a few words."""
     return f"{step.command}, {step.subject()}"

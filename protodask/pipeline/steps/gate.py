@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Answering, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import KnownRows
-from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Piece, Result, Table, plain
 from protodask.pipeline.telling.wording import value_text
 from protodask.places import mask
@@ -123,7 +122,7 @@ _of_models = partial(Option, panel="A model beside the champion")
 
 
 @dataclass(frozen=True)
-class GateStep(KnownRows, Step):
+class GateStep(KnownRows, Answering):
     """Decide: do figures keep to their limits, is a model better than the champion by more than noise?
 
     Exit code 0 for yes, 3 for no. The models are compared by a paired bootstrap over blocks of rows.
@@ -131,7 +130,6 @@ class GateStep(KnownRows, Step):
 
     command = "gate"
     panel = Panel.WATCH
-    writes_files = True
 
     results: Annotated[
         Read | None, _of_figures("JSON file that evaluate, monitor or another command wrote.", "FILE")
@@ -208,12 +206,9 @@ class GateStep(KnownRows, Step):
     def accepts_no(self) -> bool:
         return self.accept
 
-    def perform(self, engine: Engine, listen: Listener = nobody) -> GateAnswered:
-        from protodask.data.places.whole_files import check_file_free
+    def answer(self, engine: Engine) -> GateAnswered:
         from protodask.pipeline.work.limits import judge_figures, read_results
 
-        if self.out is not None:
-            check_file_free(self.out, self.overwrite)
         figures = () if self.results is None else judge_figures(read_results(self.results), self.limits)
         against = [figure.reason for figure in figures if figure.reason is not None]
         speaking = [_kept(figures)] if figures and not against else []
@@ -234,7 +229,7 @@ class GateStep(KnownRows, Step):
             comparison=described,
             results=self.results,
             path=self.out,
-        ).written(self.out, self.overwrite)
+        )
 
     def _compare(self, model: str, champion: str, data: str, engine: Engine) -> Comparison | None:
         """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""

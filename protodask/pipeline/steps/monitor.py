@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model
-from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Pairs, Piece, Result, Table
 from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
@@ -219,7 +218,7 @@ def _by_label(labels: Sequence[Label], **columns: Sequence[float]) -> list[dict[
 
 
 @dataclass(frozen=True)
-class MonitorStep(KnownRows, Step):
+class MonitorStep(KnownRows, Answering):
     """Describe rows as a model sees them: features, familiarity, classes, calibration, loss.
 
     With a reference, say what changed since then, by figures that allow for noise: see `protodask gate`.
@@ -228,7 +227,6 @@ class MonitorStep(KnownRows, Step):
     command = "monitor"
     panel = Panel.WATCH
     about = "{model} on {data} into {out}"
-    writes_files = True
 
     model: Model
     data: Annotated[Read, Argument("Rows, of known classes or not: a dataset, or raw tables or arrays.", "DATA")]
@@ -254,8 +252,7 @@ class MonitorStep(KnownRows, Step):
                 "Give the chance of a false alarm, between 0 and 1, such as 5e-5.",
             )
 
-    def perform(self, engine: Engine, listen: Listener = nobody) -> RowsMonitored:
-        from protodask.data.places.whole_files import check_file_free
+    def answer(self, engine: Engine) -> RowsMonitored:
         from protodask.evaluation.stream import Watch, learn_bins, watch_stream
         from protodask.evaluation.stream_changes import compare_profiles
         from protodask.evaluation.stream_profile import make_profile, read_profile
@@ -263,7 +260,6 @@ class MonitorStep(KnownRows, Step):
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import model_fingerprint
 
-        check_file_free(self.out, self.overwrite)
         model = load_model(self.model)
         fingerprint = model_fingerprint(model)
         (n_batches,) = model.batch_counts(self.batches)
@@ -281,8 +277,7 @@ class MonitorStep(KnownRows, Step):
         engine.forget(source)
         profile = make_profile(seen, watch, fingerprint)
         changes = None if before is None else compare_profiles(before, profile, self.significance)
-        found = RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
-        return found.written(self.out, self.overwrite)
+        return RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
 
 
 def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fingerprint: str, n_batches: int) -> None:

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion
-from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Pairs, Piece, Result
 from protodask.pipeline.telling.wording import number, shorten
 from protodask.places import mask
@@ -79,12 +78,11 @@ OF_MODELS = ("model", "action", "batches", "calibrated")
 
 
 @dataclass(frozen=True)
-class PolicyStep(GivenRows, Step):
+class PolicyStep(GivenRows, Answering):
     """Estimate what the actions of a model, or of a policy that the log knows, would have earned on a log of others."""
 
     command = "policy"
     panel = Panel.USE
-    writes_files = True
     recorded_as = "evaluate"
 
     data: Annotated[
@@ -158,8 +156,7 @@ class PolicyStep(GivenRows, Step):
 
         PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
 
-    def perform(self, engine: Engine, listen: Listener = nobody) -> PolicyEvaluated:
-        from protodask.data.places.whole_files import check_file_free
+    def answer(self, engine: Engine) -> PolicyEvaluated:
         from protodask.evaluation.policy import PolicyQuestion
         from protodask.evaluation.policy_log import LogColumns, logged_policy, policy_log
         from protodask.prototypes.model import load_model
@@ -167,13 +164,10 @@ class PolicyStep(GivenRows, Step):
         question = PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
         model = None if self.model is None else load_model(self.model)
         count = 0 if model is None else model.scored_batches(self.batches, self.calibrated)
-        if self.out is not None:
-            check_file_free(self.out, self.overwrite)
         columns = LogColumns(self.reward, self.propensity, self.action, self.inclusion, self.match, self.expected)
         source = policy_log(model, self.data, columns, engine=engine, unseen=self.unseen, drop=self.drop)
         estimate = logged_policy(model, source, question, engine, n_batches=count, calibrated=self.calibrated)
-        found = PolicyEvaluated(self.model, self.data, estimate, question, self.out)
-        return found.written(self.out, self.overwrite)
+        return PolicyEvaluated(self.model, self.data, estimate, question, self.out)
 
     def subject(self) -> str:
         return f"{'a policy' if self.model is None else mask(self.model)} on {mask(self.data)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from protodask.errors import InputError
@@ -27,11 +27,14 @@ RunDir = Annotated[
 ]
 
 
-def said(
-    help: str, shown: str, flag: str | None = None, *, metavar: str | None = None, panel: str = TRAINING
-) -> Option:
+def said(help: str, shown: str, metavar: str | None = None, panel: str = TRAINING) -> Option:
     """A setting without a default here: what is not given comes from `config`, or else from the training itself."""
-    return Option(help, metavar, shown, panel, flag=flag)
+    return Option(help, metavar, shown, panel)
+
+
+def _either(help: str, flag: str) -> Option:
+    """The same of a truth value, by an option for each: true where nothing is given."""
+    return replace(said(help, flag.partition("/")[0].removeprefix("--")), flag=flag)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,33 +89,25 @@ class TrainingSettings:
     alpha_w: Annotated[float | None, said("Share of the l2 part in the penalty on prototype weights.", "0.95")] = None
     standardize: Annotated[
         bool | None,
-        said(
-            "Units of the feature weights: standard deviations, or those of the data.",
-            "standardize",
-            "--standardize/--raw-units",
+        _either(
+            "Units of the feature weights: standard deviations, or those of the data.", "--standardize/--raw-units"
         ),
     ] = None
     weighted: Annotated[
         bool | None,
-        said(
-            "Rows count by the weights and inclusions of the dataset, or once each.",
-            "weighted",
-            "--weighted/--unweighted",
-        ),
+        _either("Rows count by the weights and inclusions of the dataset, or once each.", "--weighted/--unweighted"),
     ] = None
     progressive: Annotated[
         bool | None,
-        said(
+        _either(
             "Begin with small steps where rows are many and some held out, or look at all of them from the start.",
-            "progressive",
             "--progressive/--all-rows",
         ),
     ] = None
     leave_one_out: Annotated[
         bool | None,
-        said(
+        _either(
             "Train on rows that are candidates as well, of which none looks at itself in its round, or leave them out.",
-            "leave-one-out",
             "--leave-one-out/--leave-candidates-out",
         ),
     ] = None

@@ -128,13 +128,11 @@ class TuneStep(TrainingSettings, Training):
     trials: Annotated[int | None, _of_search("Penalties to try.", "7 jointly, 25 in two stages")] = None
     lambda_v_range: Annotated[
         Ends | None,
-        _of_search("Smallest and largest penalty on the feature weights.", "0.0001 0.1", metavar="LOW HIGH"),
+        _of_search("Smallest and largest penalty on the feature weights.", "0.0001 0.1", "LOW HIGH"),
     ] = None
     lambda_w_range: Annotated[
         Ends | None,
-        _of_search(
-            "Smallest and largest penalty on the prototype weights, in two stages.", "1e-09 0.0001", metavar="LOW HIGH"
-        ),
+        _of_search("Smallest and largest penalty on the prototype weights, in two stages.", "1e-09 0.0001", "LOW HIGH"),
     ] = None
     max_batches: Annotated[int | None, _of_search("Batches of a setting at most.", "10")] = None
     patience: Annotated[
