@@ -104,19 +104,15 @@ def guarantee_text(described: Mapping[str, Any]) -> str:
 
 def told_answers(answers: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
     """The choices at a few sizes."""
-    several = len(answers) > 1
     most = MOST_LINES // max(len(answers), 1)
+    header = ["size", "budget", "accuracy", "features"]
     rows = [
-        [
-            *([f"{one['size']:.6g}"] if several else []),
-            f"{choice['cost']:.6g}",
-            f"{choice['accuracy']:.4f}",
-            names_of(choice["features"]),
-        ]
+        [f"{one['size']:.6g}", f"{best['cost']:.6g}", f"{best['accuracy']:.4f}", names_of(best["features"])]
         for one in answers
-        for choice in spread(one["choices"], most)
+        for best in spread(one["choices"], most)
     ]
-    yield Table([*(["size"] if several else []), "budget", "accuracy", "features"], rows, whole=True)
+    first = 0 if len(answers) > 1 else 1
+    yield Table(header[first:], [row[first:] for row in rows], whole=True)
     left_out = sum(max(0, len(one["choices"]) - most) for one in answers)
     if left_out:
         yield f"and {left_out:,} more between them"

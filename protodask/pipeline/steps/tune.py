@@ -233,8 +233,8 @@ def _table_text(search: SearchResult) -> str:
     from protodask.selection.results import as_rows
 
     rows = as_rows(search)
-    with io.StringIO(newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return file.getvalue()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
