@@ -130,6 +130,8 @@ class Step(ABC):
     """Whether it passes over data, and it has to be said where."""
     moved: ClassVar[Mapping[str, str]] = {}
     """Settings that once made it do what is another step now: the name of that step, by the setting."""
+    about: ClassVar[str] = "{data} into {out}"
+    """What it works on, in a few words, with the values of settings in braces."""
     recorded_as: ClassVar[str] = ""
     """What runs remember it by, where that is not its name: the step that it once was a part of."""
 
@@ -150,9 +152,9 @@ class Step(ABC):
         """Refuse settings that cannot work whatever the data; nothing but a file of settings is read."""
 
     def subject(self) -> str:
-        """What it works on, in a few words; unless it says more, its model, if it has one, its data and its output."""
-        read = [mask(getattr(self, name)) for name in ("model", "data") if hasattr(self, name)]
-        return f"{' on '.join(read)} into {mask(self.out)}"  # type: ignore[attr-defined]
+        """What it works on, in a few words."""
+        values = {name: value if isinstance(value, tuple) else (value,) for name, value in vars(self).items()}
+        return self.about.format_map({name: ", ".join(mask(str(one)) for one in some) for name, some in values.items()})
 
     def grows(self) -> bool:
         """Whether it adds to what it writes, which may be there."""
@@ -181,6 +183,25 @@ class Step(ABC):
     def advice(self) -> str | None:
         """What to say to a person after it was done, if anything."""
         return None
+
+
+class Answering(Step):
+    """A step that answers a question, and writes the answer to a JSON file where one is named."""
+
+    writes_files = True
+    out: str | None
+    overwrite: bool
+
+    def perform(self, engine: Engine, listen: Listener = nobody) -> Result:
+        from protodask.data.places.whole_files import check_file_free
+
+        if self.out is not None:
+            check_file_free(self.out, self.overwrite)
+        return self.answer(engine).written(self.out, self.overwrite)
+
+    @abstractmethod
+    def answer(self, engine: Engine) -> Result:
+        """What is found."""
 
 
 def describe_step(step: Step) -> str:

@@ -86,11 +86,8 @@ class BudgetBuilt(Result):
 
 def guarantee_text(described: Mapping[str, Any]) -> str:
     """What an index promises: as accuracies were estimated and, where their noise is known, in truth."""
-    guarantee, margin, sure = (
-        described["guarantee"],
-        described["margin"],
-        f"with {described['confidence']:.0%} confidence",
-    )
+    guarantee, margin = described["guarantee"], described["margin"]
+    sure = f"with {described['confidence']:.0%} confidence"
     finite = 0.0 if guarantee is None or math.isinf(guarantee) else guarantee
     if guarantee != finite or not described["guaranteed"]:
         if margin is None:
@@ -107,19 +104,15 @@ def guarantee_text(described: Mapping[str, Any]) -> str:
 
 def told_answers(answers: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
     """The choices at a few sizes."""
-    several = len(answers) > 1
     most = MOST_LINES // max(len(answers), 1)
+    header = ["size", "budget", "accuracy", "features"]
     rows = [
-        [
-            *([f"{one['size']:.6g}"] if several else []),
-            f"{choice['cost']:.6g}",
-            f"{choice['accuracy']:.4f}",
-            names_of(choice["features"]),
-        ]
+        [f"{one['size']:.6g}", f"{best['cost']:.6g}", f"{best['accuracy']:.4f}", names_of(best["features"])]
         for one in answers
-        for choice in spread(one["choices"], most)
+        for best in spread(one["choices"], most)
     ]
-    yield Table([*(["size"] if several else []), "budget", "accuracy", "features"], rows, whole=True)
+    first = 0 if len(answers) > 1 else 1
+    yield Table(header[first:], [row[first:] for row in rows], whole=True)
     left_out = sum(max(0, len(one["choices"]) - most) for one in answers)
     if left_out:
         yield f"and {left_out:,} more between them"
@@ -138,9 +131,7 @@ def names_of(features: Sequence[str]) -> str:
     return ", ".join(features) or "(none)"
 
 
-EXPLORING = "The sets of features"
-
-_exploring = partial(Option, panel=EXPLORING)
+_exploring = partial(Option, panel="The sets of features")
 
 
 @dataclass(frozen=True)
@@ -154,6 +145,7 @@ class BudgetStep(FitSettings, Training):
     command = "budget"
     panel = Panel.COMPANIONS
     words = ("budget", "build")
+    about = "{data} with {costs} into {out}"
 
     data: Data
     costs: Annotated[
@@ -180,10 +172,9 @@ class BudgetStep(FitSettings, Training):
     ] = False
     search: Annotated[
         Literal["all", "greedy"] | None,
-        Option(
+        _exploring(
             "Which sets are cross-validated: all that may be needed for --alpha, or those that greedy sequences come "
             "by, at a fraction of the fits and without a guarantee.",
-            panel=EXPLORING,
             shown="all, of more than 22 features greedy",
         ),
     ] = None
@@ -216,6 +207,3 @@ class BudgetStep(FitSettings, Training):
         from protodask.pipeline.work.budget import build_budget
 
         return build_budget(self, engine, listen)
-
-    def subject(self) -> str:
-        return f"{mask(self.data)} with {mask(self.costs)} into {mask(self.out)}"

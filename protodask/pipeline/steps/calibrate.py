@@ -58,6 +58,7 @@ class CalibrateStep(KnownRows, Step):
 
     command = "calibrate"
     panel = Panel.TRAINING
+    about = "{model} on {data} into {out}"
 
     model: Model
     data: Rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
@@ -77,8 +78,8 @@ class DecisionsWritten(Result):
         yield f"The decisions are in {shorten(found.path)}."
 
 
-LOSS = "The loss"
-ROWS = "The rows"
+_of_loss = partial(Option, panel="The loss")
+_of_rows = partial(Option, panel="The rows")
 
 F_BETA = "f_beta"
 
@@ -89,6 +90,7 @@ class DecideStep(Step):
 
     command = "decide"
     panel = Panel.USE
+    about = "on {predictions} into {out}"
 
     predictions: Annotated[
         Read, Argument("Predictions of `protodask predict`, or Parquet files with a column of probabilities.", "PRED")
@@ -96,44 +98,34 @@ class DecideStep(Step):
     out: Annotated[Written, Option("Where to write: Parquet if it ends in .parquet, otherwise Zarr.", "DECISIONS")]
     loss: Annotated[
         str | None,
-        Option(
-            "am, f1, jaccard, g_tp_pr, g_mean, h_mean, auc, or f and a number such as f2; by default, f1.",
-            "NAME",
-            panel=LOSS,
+        _of_loss(
+            "am, f1, jaccard, g_tp_pr, g_mean, h_mean, auc, or f and a number such as f2; by default, f1.", "NAME"
         ),
     ] = None
-    beta: Annotated[float | None, Option("F-beta: recall counts beta squared times as much.", panel=LOSS)] = None
+    beta: Annotated[float | None, _of_loss("F-beta: recall counts beta squared times as much.")] = None
     coefficients: Annotated[
         str | None,
-        Option(
+        _of_loss(
             "(c0 + c1 u + c2 v + c3 p) / (d0 + d1 u + d2 v + d3 p), where u, v and p are the shares of true positives, "
             "selected and positive rows.",
             "C0,C1,C2,C3/D0,D1,D2,D3",
-            panel=LOSS,
         ),
     ] = None
     positive: Annotated[
-        str | None,
-        Option("Class that is told from the others; of two, the second by default.", "LABEL", panel=ROWS),
+        str | None, _of_rows("Class that is told from the others; of two, the second by default.", "LABEL")
     ] = None
     probability: Annotated[
         tuple[str, ...],
-        Option(
-            "Column of probabilities in Parquet files that are not predictions; several with --per-row.",
-            "COL",
-            panel=ROWS,
-        ),
+        _of_rows("Column of probabilities in Parquet files that are not predictions; several with --per-row.", "COL"),
     ] = ()
     group: Annotated[
-        str | None,
-        Option("Column that says which item set a row belongs to: one decision for each.", "COL", panel=ROWS),
+        str | None, _of_rows("Column that says which item set a row belongs to: one decision for each.", "COL")
     ] = None
     per_row: Annotated[
         Literal["classes", "labels"] | None,
-        Option(
+        _of_rows(
             "One decision for each row: which classes to name, of which one is true, or which labels, true "
             "independently of each other.",
-            panel=ROWS,
         ),
     ] = None
     method: Annotated[
@@ -194,9 +186,6 @@ class DecideStep(Step):
         if self.loss == F_BETA:
             raise InputError("setting-missing", f"The loss is {F_BETA}, and beta is not given.", "Add beta, such as 2.")
         return as_loss("f1" if self.loss is None else self.loss)
-
-    def subject(self) -> str:
-        return f"on {mask(self.predictions)} into {mask(self.out)}"
 
 
 def _coefficients(text: str) -> tuple[list[float], list[float]]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
+from protodask.pipeline.steps.base import Answering, Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, Model, Rows
-from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Measured, Pairs, Piece, Table
 from protodask.pipeline.telling.wording import MOST_LINES, number
 from protodask.places import mask
@@ -72,12 +71,12 @@ def _doubt(scores: Scores) -> str:
 
 
 @dataclass(frozen=True)
-class EvaluateStep(KnownRows, Step):
+class EvaluateStep(KnownRows, Answering):
     """Measure log-loss, accuracy, Brier score, ROC AUC and the confusion matrix on rows of known classes."""
 
     command = "evaluate"
     panel = Panel.USE
-    writes_files = True
+    about = "{model} on {data}"
     moved: ClassVar = {"policy": "policy"}
 
     model: Model
@@ -91,20 +90,14 @@ class EvaluateStep(KnownRows, Step):
     out: Annotated[Written | None, Option("Write the scores to a JSON file, too.", "FILE")] = None
     overwrite: Overwrite = False
 
-    def perform(self, engine: Engine, listen: Listener = nobody) -> ModelEvaluated:
-        from protodask.data.places.whole_files import check_file_free
+    def answer(self, engine: Engine) -> ModelEvaluated:
         from protodask.evaluation.model_scores import evaluate_model
         from protodask.prototypes.model import load_model
 
         model = load_model(self.model)
         model.scored_batches(self.batches, self.calibrated)
-        if self.out is not None:
-            check_file_free(self.out, self.overwrite)
         source, codes = self.known_rows(self.data, model, engine)
         scores = evaluate_model(
             model, source, codes, engine, n_batches=self.batches, roc_auc=self.roc_auc, calibrated=self.calibrated
         )
-        return ModelEvaluated(self.model, self.data, scores, path=self.out).written(self.out, self.overwrite)
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} on {mask(self.data)}"
+        return ModelEvaluated(self.model, self.data, scores, path=self.out)

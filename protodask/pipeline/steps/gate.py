@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Answering, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import KnownRows
-from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Piece, Result, Table, plain
 from protodask.pipeline.telling.wording import value_text
 from protodask.places import mask
@@ -52,13 +51,11 @@ class GateAnswered(Result):
         if self.figures:
             yield ""
             rows = [
-                (
+                [
                     figure.name,
-                    _value(figure.value),
-                    _value(figure.limit.least),
-                    _value(figure.limit.most),
+                    *("-" if one is None else value_text(one) for one in (figure.value, *astuple(figure.limit))),
                     "no" if figure.reason else "yes",
-                )
+                ]
                 for figure in self.figures
             ]
             yield Table(["figure", "value", "least", "most", "within"], rows, whole=True)
@@ -80,22 +77,13 @@ class GateAnswered(Result):
                 {
                     "name": figure.name,
                     "value": figure.value,
-                    "least": figure.limit.least,
-                    "most": figure.limit.most,
+                    **asdict(figure.limit),
                     "passed": figure.reason is None,
                 }
                 for figure in self.figures
             ],
             "comparison": self.comparison,
         }
-
-
-def _value(value: float | None) -> str:
-    return "-" if value is None else value_text(value)
-
-
-FIGURES = "Figures within limits"
-MODELS = "A model beside the champion"
 
 
 @dataclass(frozen=True)
@@ -129,11 +117,12 @@ def parse_limits(texts: Sequence[str]) -> dict[str, Limit]:
     return found
 
 
-_of_models = partial(Option, panel=MODELS)
+_of_figures = partial(Option, panel="Figures within limits")
+_of_models = partial(Option, panel="A model beside the champion")
 
 
 @dataclass(frozen=True)
-class GateStep(KnownRows, Step):
+class GateStep(KnownRows, Answering):
     """Decide: do figures keep to their limits, is a model better than the champion by more than noise?
 
     Exit code 0 for yes, 3 for no. The models are compared by a paired bootstrap over blocks of rows.
@@ -141,17 +130,15 @@ class GateStep(KnownRows, Step):
 
     command = "gate"
     panel = Panel.WATCH
-    writes_files = True
 
     results: Annotated[
-        Read | None, Option("JSON file that evaluate, monitor or another command wrote.", "FILE", panel=FIGURES)
+        Read | None, _of_figures("JSON file that evaluate, monitor or another command wrote.", "FILE")
     ] = None
     limits: Annotated[
         Mapping[str, Limit],
-        Option(
+        _of_figures(
             "What a figure of it must keep to, such as drift.largest<=0.25 or accuracy>=0.8. Repeatable.",
             "NAME<=X",
-            panel=FIGURES,
             flag="--limit",
             in_files="What figures of it must keep to, by their names: `drift.largest: {most: 0.25}`.",
             read=parse_limits,
@@ -219,15 +206,10 @@ class GateStep(KnownRows, Step):
     def accepts_no(self) -> bool:
         return self.accept
 
-    def perform(self, engine: Engine, listen: Listener = nobody) -> GateAnswered:
-        from protodask.data.places.whole_files import check_file_free
+    def answer(self, engine: Engine) -> GateAnswered:
         from protodask.pipeline.work.limits import judge_figures, read_results
 
-        if self.out is not None:
-            check_file_free(self.out, self.overwrite)
-        figures: tuple[GateFigure, ...] = ()
-        if self.results is not None:
-            figures = judge_figures(read_results(self.results), self.limits)
+        figures = () if self.results is None else judge_figures(read_results(self.results), self.limits)
         against = [figure.reason for figure in figures if figure.reason is not None]
         speaking = [_kept(figures)] if figures and not against else []
         described: dict[str, Any] | None = None
@@ -247,7 +229,7 @@ class GateStep(KnownRows, Step):
             comparison=described,
             results=self.results,
             path=self.out,
-        ).written(self.out, self.overwrite)
+        )
 
     def _compare(self, model: str, champion: str, data: str, engine: Engine) -> Comparison | None:
         """None where there is no champion: no alias of a registry need name one yet. Other places hold a model."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, StepNews, Written
@@ -80,6 +80,9 @@ class IngestStep(Step):
 
     command = "ingest"
     panel = Panel.DATA
+    about = "{sources} into {out}"
+    appends: ClassVar[bool] = False
+    """Whether all rows are added, also those that the dataset has."""
 
     sources: Annotated[
         tuple[Read, ...],
@@ -133,11 +136,6 @@ class IngestStep(Step):
     ] = 0.0
     overwrite: Overwrite = False
 
-    @property
-    def appends(self) -> bool:
-        """Whether all rows are added, also those that the dataset has."""
-        return False
-
     def check(self) -> None:
         from protodask.data.news.new_sources import check_new
 
@@ -175,9 +173,6 @@ class IngestStep(Step):
         )
         return DatasetWritten(found.dataset, found.taken, found.left)
 
-    def subject(self) -> str:
-        return f"{', '.join(map(mask, self.sources))} into {mask(self.out)}"
-
     def grows(self) -> bool:
         return self.new
 
@@ -196,9 +191,7 @@ class IngestStep(Step):
 class AppendStep(IngestStep):
     """Add rows to a dataset, also those that it has: no step of a pipeline, where it would be done again and again."""
 
-    @property
-    def appends(self) -> bool:
-        return True
+    appends: ClassVar[bool] = True
 
     def may_be_there(self) -> bool:
         return True

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model
-from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Pairs, Piece, Result, Table
 from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
@@ -28,6 +27,14 @@ MOST_SHOWN = 10
 MOST_WORST = 20
 """Features with the largest change that the results list; the profile has all of them."""
 
+SHIFTED = {
+    "labels": "the shares of the classes",
+    "predictions": "those of the predicted classes",
+    "familiarity": "the familiarity",
+    "calibration": "the calibration",
+}
+"""What changed where the figure `shift` of a section is not 0."""
+
 TOLD = {
     "drift": ("largest", "features"),
     "labels": ("shift",),
@@ -36,7 +43,7 @@ TOLD = {
     "calibration": ("shift", "error"),
     "log_loss": ("increase", "value"),
 }
-"""Figures that a person is told, by section."""
+"""Figures that a person is told, by section; limits call them by both names."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +65,12 @@ class RowsMonitored(Result):
             return f"This is what {rows} look like to the model. There is nothing to compare them with."
         found = self.describe()
         changed = []
-        if found["drift"]["features"]:
-            changed.append(
-                f"{count(found['drift']['features'], 'feature')} (largest index {found['drift']['largest']:.3g})"
-            )
-        for section, what in (
-            ("labels", "the shares of the classes"),
-            ("predictions", "those of the predicted classes"),
-            ("familiarity", "the familiarity"),
-            ("calibration", "the calibration"),
-        ):
-            if found[section]["shift"]:
-                changed.append(f"{what} (by {found[section]['shift']:.3g})")
-        if found["log_loss"]["increase"]:
-            changed.append(f"the log-loss (up by {found['log_loss']['increase']:.3g})")
+        if features := found["drift"]["features"]:
+            changed.append(f"{count(features, 'feature')} (largest index {found['drift']['largest']:.3g})")
+        shifts = {what: found[section]["shift"] for section, what in SHIFTED.items()}
+        changed += [f"{what} (by {shift:.3g})" for what, shift in shifts.items() if shift]
+        if increase := found["log_loss"]["increase"]:
+            changed.append(f"the log-loss (up by {increase:.3g})")
         if not changed:
             return f"Nothing changed in {rows} beyond what may be chance."
         return f"In {rows} changed: {', '.join(changed)}."
@@ -80,7 +79,8 @@ class RowsMonitored(Result):
         found = self.describe()
         yield self.summary()
         yield ""
-        yield Pairs(_figures(found))
+        figures = {f"{section}.{name}": found[section][name] for section, names in TOLD.items() for name in names}
+        yield Pairs([(name, "not measured" if value is None else f"{value:.6g}") for name, value in figures.items()])
         if worst := found["drift"]["worst"][:MOST_SHOWN]:
             yield ""
             yield "Features, those that changed most first"
@@ -141,13 +141,9 @@ class RowsMonitored(Result):
             "features": len(drifted),
             "worst": [
                 {
-                    "name": feature.name,
-                    "index": feature.index,
-                    "p_value": feature.p_value,
-                    "mean_before": feature.mean_before,
+                    **_of(feature, "name", "index", "p_value", "mean_before"),
                     "mean": feature.mean_after,
-                    "deviation_before": feature.deviation_before,
-                    "significant": feature.significant,
+                    **_of(feature, "deviation_before", "significant"),
                 }
                 for feature in self.changes.features[:MOST_WORST]
             ],
@@ -167,12 +163,13 @@ class RowsMonitored(Result):
 
     def _predictions(self) -> dict[str, Any]:
         found, profile = None if self.changes is None else self.changes.predictions, self.profile
-        columns = {
-            "share": [weight / profile.weight for weight in profile.predicted.tolist()],
-            "mean_probability": profile.probability.tolist(),
+        shares = _by_label(
+            profile.classes,
+            share=[weight / profile.weight for weight in profile.predicted.tolist()],
+            mean_probability=profile.probability.tolist(),
             **({} if found is None else {"before": found.before}),
-        }
-        return {**_of(found, "shift", "index", "p_value"), "classes": _by_label(profile.classes, **columns)}
+        )
+        return {**_of(found, "shift", "index", "p_value"), "classes": shares}
 
     def _familiarity(self) -> dict[str, Any]:
         found = None if self.changes is None else self.changes.familiarity
@@ -220,14 +217,8 @@ def _by_label(labels: Sequence[Label], **columns: Sequence[float]) -> list[dict[
     return [dict(zip(("label", *columns), entry, strict=True)) for entry in zip(labels, *columns.values(), strict=True)]
 
 
-def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """The summary figures, by the names that limits have."""
-    pairs = [(f"{section}.{name}", found[section][name]) for section, names in TOLD.items() for name in names]
-    return [(name, "not measured" if value is None else f"{value:.6g}") for name, value in pairs]
-
-
 @dataclass(frozen=True)
-class MonitorStep(KnownRows, Step):
+class MonitorStep(KnownRows, Answering):
     """Describe rows as a model sees them: features, familiarity, classes, calibration, loss.
 
     With a reference, say what changed since then, by figures that allow for noise: see `protodask gate`.
@@ -235,7 +226,7 @@ class MonitorStep(KnownRows, Step):
 
     command = "monitor"
     panel = Panel.WATCH
-    writes_files = True
+    about = "{model} on {data} into {out}"
 
     model: Model
     data: Annotated[Read, Argument("Rows, of known classes or not: a dataset, or raw tables or arrays.", "DATA")]
@@ -261,8 +252,7 @@ class MonitorStep(KnownRows, Step):
                 "Give the chance of a false alarm, between 0 and 1, such as 5e-5.",
             )
 
-    def perform(self, engine: Engine, listen: Listener = nobody) -> RowsMonitored:
-        from protodask.data.places.whole_files import check_file_free
+    def answer(self, engine: Engine) -> RowsMonitored:
         from protodask.evaluation.stream import Watch, learn_bins, watch_stream
         from protodask.evaluation.stream_changes import compare_profiles
         from protodask.evaluation.stream_profile import make_profile, read_profile
@@ -270,7 +260,6 @@ class MonitorStep(KnownRows, Step):
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import model_fingerprint
 
-        check_file_free(self.out, self.overwrite)
         model = load_model(self.model)
         fingerprint = model_fingerprint(model)
         (n_batches,) = model.batch_counts(self.batches)
@@ -288,8 +277,7 @@ class MonitorStep(KnownRows, Step):
         engine.forget(source)
         profile = make_profile(seen, watch, fingerprint)
         changes = None if before is None else compare_profiles(before, profile, self.significance)
-        found = RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
-        return found.written(self.out, self.overwrite)
+        return RowsMonitored(self.out, self.model, self.data, self.reference, profile, before, changes)
 
 
 def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fingerprint: str, n_batches: int) -> None:

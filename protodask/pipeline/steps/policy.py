@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion
-from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Pairs, Piece, Result
 from protodask.pipeline.telling.wording import number, shorten
 from protodask.places import mask
@@ -79,12 +78,11 @@ OF_MODELS = ("model", "action", "batches", "calibrated")
 
 
 @dataclass(frozen=True)
-class PolicyStep(GivenRows, Step):
+class PolicyStep(GivenRows, Answering):
     """Estimate what the actions of a model, or of a policy that the log knows, would have earned on a log of others."""
 
     command = "policy"
     panel = Panel.USE
-    writes_files = True
     recorded_as = "evaluate"
 
     data: Annotated[
@@ -140,11 +138,11 @@ class PolicyStep(GivenRows, Step):
                 "Give a model and the log, in this order, or the log alone and with match the column that says whether "
                 "the policy takes the logged action.",
             )
-        given = {field.name for field in fields(self) if getattr(self, field.name) != field.default}
-        if self.match is not None and (wrong := [name for name in OF_MODELS if name in given]):
+        of_models = [name for name in OF_MODELS if getattr(self, name) != getattr(PolicyStep, name)]
+        if self.match is not None and of_models:
             raise InputError(
                 "settings-conflict",
-                f"Both match and {wrong[0]} are set.",
+                f"Both match and {of_models[0]} are set.",
                 "Choose the column that says what the policy does, or a model that does it.",
             )
         if (self.estimator == "dr") != (self.expected is not None):
@@ -158,8 +156,7 @@ class PolicyStep(GivenRows, Step):
 
         PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
 
-    def perform(self, engine: Engine, listen: Listener = nobody) -> PolicyEvaluated:
-        from protodask.data.places.whole_files import check_file_free
+    def answer(self, engine: Engine) -> PolicyEvaluated:
         from protodask.evaluation.policy import PolicyQuestion
         from protodask.evaluation.policy_log import LogColumns, logged_policy, policy_log
         from protodask.prototypes.model import load_model
@@ -167,13 +164,10 @@ class PolicyStep(GivenRows, Step):
         question = PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
         model = None if self.model is None else load_model(self.model)
         count = 0 if model is None else model.scored_batches(self.batches, self.calibrated)
-        if self.out is not None:
-            check_file_free(self.out, self.overwrite)
         columns = LogColumns(self.reward, self.propensity, self.action, self.inclusion, self.match, self.expected)
         source = policy_log(model, self.data, columns, engine=engine, unseen=self.unseen, drop=self.drop)
         estimate = logged_policy(model, source, question, engine, n_batches=count, calibrated=self.calibrated)
-        found = PolicyEvaluated(self.model, self.data, estimate, question, self.out)
-        return found.written(self.out, self.overwrite)
+        return PolicyEvaluated(self.model, self.data, estimate, question, self.out)
 
     def subject(self) -> str:
         return f"{'a policy' if self.model is None else mask(self.model)} on {mask(self.data)}"

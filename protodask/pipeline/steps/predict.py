@@ -11,7 +11,6 @@ from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.telling.wording import shorten
-from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine, Source
@@ -49,6 +48,7 @@ class PredictStep(GivenRows, Step):
 
     command = "predict"
     panel = Panel.USE
+    about = "{data} with {model} into {out}"
 
     model: Model
     data: Annotated[
@@ -131,9 +131,6 @@ class PredictStep(GivenRows, Step):
             drop=self.drop,
             keep=self.keep,
         )
-
-    def subject(self) -> str:
-        return f"{', '.join(map(mask, self.data))} with {mask(self.model)} into {mask(self.out)}"
 
     def grows(self) -> bool:
         return self.each_file

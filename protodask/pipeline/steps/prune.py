@@ -51,6 +51,7 @@ class PruneStep(KnownRows, Step):
 
     command = "prune"
     panel = Panel.TRAINING
+    about = "{model} on {data} into {out}"
 
     model: Model
     data: Rows

@@ -79,6 +79,7 @@ class PublishStep(Step):
 
     command = "publish"
     panel = Panel.WATCH
+    about = "{model} as {alias} of {registry}"
     computes = False
 
     model: Annotated[Read, Argument("A model: of `fit`, `tune`, `calibrate`, `robust fit`.", "MODEL")]
@@ -112,9 +113,6 @@ class PublishStep(Step):
             self.model, alias=self.alias, metrics=metrics, files=self.files, note=self.note, retain=self.retain
         )
         return ModelPublished(registry.path, published)
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} as {self.alias} of {mask(self.registry)}"
 
     def grows(self) -> bool:
         return True

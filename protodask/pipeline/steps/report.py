@@ -61,6 +61,7 @@ class ReportStep(KnownRows, Step):
 
     command = "report"
     panel = Panel.USE
+    about = "{model} on {data} into {out}"
     writes_files = True
 
     model: Model

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.errors import InputError, some
-from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
@@ -257,14 +257,7 @@ class RobustFitStep(Training):
         """The checked settings of the fit."""
         from protodask.robust.config import RobustConfig
 
-        return RobustConfig(
-            formulation=self.formulation,
-            eps=self.eps,
-            C=self.cost,
-            gap=self.gap,
-            max_passes=self.max_passes,
-            weighted=self.weighted,
-        )
+        return RobustConfig(self.formulation, self.eps, self.cost, self.gap, self.max_passes, self.weighted)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RobustFitted:
         from protodask.data import Dataset
@@ -317,6 +310,7 @@ class RobustPredictStep(GivenRows, Step):
     command = "robust-predict"
     panel = Panel.COMPANIONS
     words = ("robust", "predict")
+    about = "{data} with {model} into {out}"
 
     model: RobustPlanes
     data: Rows
@@ -342,18 +336,15 @@ class RobustPredictStep(GivenRows, Step):
         rows = predict_robust(model, source, _rows_of(model), where, engine, formulation=name, overwrite=self.overwrite)
         return RobustPredicted(where, rows, name)
 
-    def subject(self) -> str:
-        return f"{mask(self.data)} with {mask(self.model)} into {mask(self.out)}"
-
 
 @dataclass(frozen=True)
-class RobustEvaluateStep(KnownRows, Step):
+class RobustEvaluateStep(KnownRows, Answering):
     """Measure nominal error, expected certified error and the certified fraction on rows of known classes."""
 
     command = "robust-evaluate"
     panel = Panel.COMPANIONS
     words = ("robust", "evaluate")
-    writes_files = True
+    about = "{model} on {data}"
 
     model: RobustPlanes
     data: Rows
@@ -372,23 +363,16 @@ class RobustEvaluateStep(KnownRows, Step):
         if self.eps is not None:
             check_eps(self.eps)
 
-    def perform(self, engine: Engine, listen: Listener = nobody) -> RobustEvaluated:
-        from protodask.data.places.whole_files import check_file_free
+    def answer(self, engine: Engine) -> RobustEvaluated:
         from protodask.robust.measures import evaluate_robust
         from protodask.robust.model import load_robust_model
 
         model = load_robust_model(self.model)
-        if self.out is not None:
-            check_file_free(self.out, self.overwrite)
         source, codes = self.known_rows(self.data, model, engine)
         name = model.certifying(self.formulation)
         eps = model.config.eps if self.eps is None else self.eps
         sums = evaluate_robust(model, source, _rows_of(model), codes, engine, formulation=name, eps=eps)
-        found = RobustEvaluated(self.model, self.data, sums, name, eps, path=self.out)
-        return found.written(self.out, self.overwrite)
-
-    def subject(self) -> str:
-        return f"{mask(self.model)} on {mask(self.data)}"
+        return RobustEvaluated(self.model, self.data, sums, name, eps, path=self.out)
 
 
 def _check_certifying(formulation: Formulation | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.pipeline.steps.base import Argument, Option, Read
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from protodask.prototypes.rows_to_score import Codes
     from protodask.prototypes.table_model import TableModel
 
-TABLES = "For raw tables"
+_of_tables = partial(Option, panel="For raw tables")
 
 Model = Annotated[Read, Argument("A model.", "MODEL")]
 Rows = Annotated[Read, Argument("A dataset, or raw tables or arrays: files, a glob or a folder.", "DATA")]
@@ -31,7 +32,7 @@ Unseen = Annotated[
         "what is missing, where nothing was, for the mean.",
     ),
 ]
-Inclusion = Annotated[str | None, Option("Column of the probabilities with which rows were kept.", "COL", panel=TABLES)]
+Inclusion = Annotated[str | None, _of_tables("Column of the probabilities with which rows were kept.", "COL")]
 Drop = Annotated[tuple[str, ...], Option("Column of raw tables to leave out. Repeatable.", "COL")]
 
 
@@ -50,9 +51,9 @@ class KnownRows(GivenRows):
     """How raw tables are read in which more is known of rows than their features: the columns with it."""
 
     target: Annotated[
-        str | None, Option("Column of the classes; by default, the one of the training data.", "COL", panel=TABLES)
+        str | None, _of_tables("Column of the classes; by default, the one of the training data.", "COL")
     ] = None
-    weight: Annotated[str | None, Option("Column of row weights.", "COL", panel=TABLES)] = None
+    weight: Annotated[str | None, _of_tables("Column of row weights.", "COL")] = None
     inclusion: Inclusion = None
 
     def known_rows(self, data: str, model: TableModel, engine: Engine) -> tuple[Source, Codes]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.ingest import DatasetWritten
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -20,6 +19,7 @@ class SampleDataStep(Step):
 
     command = "sample-data"
     panel = Panel.DATA
+    about = "{rows} rows of {kind} into {out}"
 
     kind: Annotated[
         Literal["checker", "xor", "digits", "blobs"],
@@ -55,6 +55,3 @@ class SampleDataStep(Step):
             overwrite=self.overwrite,
         )
         return DatasetWritten(dataset)
-
-    def subject(self) -> str:
-        return f"{self.rows} rows of {self.kind} into {mask(self.out)}"

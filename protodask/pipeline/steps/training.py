@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from protodask.errors import InputError
@@ -27,9 +27,14 @@ RunDir = Annotated[
 ]
 
 
-def _said(help: str, shown: str, flag: str | None = None) -> Option:
-    # The settings have no default here: what is not given comes from `config`, or else from the training itself.
-    return Option(help, shown=shown, panel=TRAINING, flag=flag)
+def said(help: str, shown: str, metavar: str | None = None, panel: str = TRAINING) -> Option:
+    """A setting without a default here: what is not given comes from `config`, or else from the training itself."""
+    return Option(help, metavar, shown, panel)
+
+
+def _either(help: str, flag: str) -> Option:
+    """The same of a truth value, by an option for each: true where nothing is given."""
+    return replace(said(help, flag.partition("/")[0].removeprefix("--")), flag=flag)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +43,7 @@ class TrainingSettings:
 
     recipe: Annotated[
         Literal["averaged", "source"] | None,
-        _said(
+        said(
             'What settings are that are not given. "source": one draw of 1,000 candidates that share feature weights, '
             "of features as they are, trained on all other rows.",
             "averaged",
@@ -46,14 +51,14 @@ class TrainingSettings:
     ] = None
     average_draws: Annotated[
         int | None,
-        _said(
+        said(
             "Draws of candidates, each trained by itself; the model is their mean.",
             "4; 2 of more than 2,000 rows; 1 of more than 48,000",
         ),
     ] = None
     hold_out: Annotated[
         float | None,
-        _said(
+        said(
             "Share of the rows that a draw does not train on: it keeps what loses least on them. 0: all are trained "
             "on, up to the optimum.",
             "0.2",
@@ -61,7 +66,7 @@ class TrainingSettings:
     ] = None
     feature_weights: Annotated[
         Literal["shared", "class", "both"] | None,
-        _said(
+        said(
             "By all prototypes of a batch, or by those of each class: a batch for each, trained together as a round; "
             "or draws take turns, the first by class.",
             "both",
@@ -69,70 +74,62 @@ class TrainingSettings:
     ] = None
     feature_forms: Annotated[
         Literal["plain", "scores", "both", "all"] | None,
-        _said(
+        said(
             "Numbers as they are, as normal scores, which heavy tails and lumps do not harm, in both forms, or in "
             "all: with levels, which rise where classes change, and differences of those that go together.",
             "all",
         ),
     ] = None
-    candidates: Annotated[int | None, _said("Rows tried as prototypes.", "by the number of rows, 500 to 8,000")] = None
-    max_fraction: Annotated[float | None, _said("Largest share of like rows that may become candidates.", "0.5")] = None
+    candidates: Annotated[int | None, said("Rows tried as prototypes.", "by the number of rows, 500 to 8,000")] = None
+    max_fraction: Annotated[float | None, said("Largest share of like rows that may become candidates.", "0.5")] = None
     lambda_w: Annotated[
-        float | None, _said("Penalty on the prototype weights; with the recipe source, 1e-08.", "1e-10")
+        float | None, said("Penalty on the prototype weights; with the recipe source, 1e-08.", "1e-10")
     ] = None
-    alpha_v: Annotated[float | None, _said("Share of the l2 part in the penalty on feature weights.", "0.95")] = None
-    alpha_w: Annotated[float | None, _said("Share of the l2 part in the penalty on prototype weights.", "0.95")] = None
+    alpha_v: Annotated[float | None, said("Share of the l2 part in the penalty on feature weights.", "0.95")] = None
+    alpha_w: Annotated[float | None, said("Share of the l2 part in the penalty on prototype weights.", "0.95")] = None
     standardize: Annotated[
         bool | None,
-        _said(
-            "Units of the feature weights: standard deviations, or those of the data.",
-            "standardize",
-            "--standardize/--raw-units",
+        _either(
+            "Units of the feature weights: standard deviations, or those of the data.", "--standardize/--raw-units"
         ),
     ] = None
     weighted: Annotated[
         bool | None,
-        _said(
-            "Rows count by the weights and inclusions of the dataset, or once each.",
-            "weighted",
-            "--weighted/--unweighted",
-        ),
+        _either("Rows count by the weights and inclusions of the dataset, or once each.", "--weighted/--unweighted"),
     ] = None
     progressive: Annotated[
         bool | None,
-        _said(
+        _either(
             "Begin with small steps where rows are many and some held out, or look at all of them from the start.",
-            "progressive",
             "--progressive/--all-rows",
         ),
     ] = None
     leave_one_out: Annotated[
         bool | None,
-        _said(
+        _either(
             "Train on rows that are candidates as well, of which none looks at itself in its round, or leave them out.",
-            "leave-one-out",
             "--leave-one-out/--leave-candidates-out",
         ),
     ] = None
     precision: Annotated[
         Literal["auto", "float32", "float64"] | None,
-        _said("Of the kernel; sums are float64 in any case.", "float64 up to 500 rows, float32 beyond"),
+        said("Of the kernel; sums are float64 in any case.", "float64 up to 500 rows, float32 beyond"),
     ] = None
     tolerance: Annotated[
         float | None,
-        _said("Stop when ten iterations improve by less each, as a share of the objective.", "3e-06"),
+        said("Stop when ten iterations improve by less each, as a share of the objective.", "3e-06"),
     ] = None
-    max_iterations: Annotated[int | None, _said("Iterations of a batch at most.", "5000")] = None
-    seed: Annotated[int | None, _said("Of the draw of candidates.", "0")] = None
+    max_iterations: Annotated[int | None, said("Iterations of a batch at most.", "5000")] = None
+    seed: Annotated[int | None, said("Of the draw of candidates.", "0")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings(TrainingSettings):
     """All settings of a fit as files and the command line name them, also those that every search chooses."""
 
-    batches: Annotated[int | None, _said("Rounds of batches to add.", "1")] = None
+    batches: Annotated[int | None, said("Rounds of batches to add.", "1")] = None
     lambda_v: Annotated[
-        float | None, _said("Penalty on the feature weights; with the recipe source, 0.001.", "0.0001")
+        float | None, said("Penalty on the feature weights; with the recipe source, 0.001.", "0.0001")
     ] = None
 
 

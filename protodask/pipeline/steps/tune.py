@@ -6,11 +6,12 @@ import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data, ModelFitted
-from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings, run_directory
+from protodask.pipeline.steps.training import Config, RunDir, Training, TrainingSettings, run_directory, said
 from protodask.pipeline.telling.events import Listener, SearchStarted, nobody
 from protodask.pipeline.telling.result import Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
@@ -82,26 +83,19 @@ class ModelTuned(Result):
 
     def _choice(self) -> str:
         """What the model is, in one line."""
-        chosen = self.chosen
+        chosen, drawn = self.chosen, len(self.search.draws)
+        best = f" Of {drawn} draws of candidates it is the one that fits them best (seed {self.seed})." if drawn else ""
         together = "" if self.group is None else f" Rows of the same {self.group!r} stayed in one fold."
-        drawn = len(self.search.draws)
-        if drawn:
-            together = (
-                f" Of {drawn} draws of candidates it is the one that fits them best (seed {self.seed}).{together}"
-            )
         return (
             f"It is fitted to all {self.rows:,} rows with what was chosen: lambda_v {chosen.lambda_v:.4g}, lambda_w "
-            f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}.{together}"
+            f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}.{best}{together}"
         )
 
 
 SEARCH = "The search"
 
 
-def _said(help: str, shown: str, metavar: str | None = None, panel: str = SEARCH) -> Option:
-    # None means that nothing was said: the defaults are those of the search and of the training themselves.
-    return Option(help, metavar, shown, panel)
-
+_of_search = partial(said, panel=SEARCH)
 
 Ends = tuple[float, float]
 
@@ -121,7 +115,7 @@ class TuneStep(TrainingSettings, Training):
     out: Annotated[Written, Option("Where to write the model.", "MODEL")]
     strategy: Annotated[
         Literal["joint", "two-stage"] | None,
-        _said(
+        _of_search(
             "joint: values of lambda_v, each with as many batches as help. two-stage: pairs of lambda_v and lambda_w "
             "with one batch, then batches for the chosen pair.",
             "joint",
@@ -129,35 +123,36 @@ class TuneStep(TrainingSettings, Training):
     ] = None
     method: Annotated[
         Literal["grid", "random"] | None,
-        _said("Penalties in equal ratios, or spread over their ranges by the seed.", "grid"),
+        _of_search("Penalties in equal ratios, or spread over their ranges by the seed.", "grid"),
     ] = None
-    trials: Annotated[int | None, _said("Penalties to try.", "7 jointly, 25 in two stages")] = None
+    trials: Annotated[int | None, _of_search("Penalties to try.", "7 jointly, 25 in two stages")] = None
     lambda_v_range: Annotated[
-        Ends | None, _said("Smallest and largest penalty on the feature weights.", "0.0001 0.1", "LOW HIGH")
+        Ends | None,
+        _of_search("Smallest and largest penalty on the feature weights.", "0.0001 0.1", "LOW HIGH"),
     ] = None
     lambda_w_range: Annotated[
         Ends | None,
-        _said("Smallest and largest penalty on the prototype weights, in two stages.", "1e-09 0.0001", "LOW HIGH"),
+        _of_search("Smallest and largest penalty on the prototype weights, in two stages.", "1e-09 0.0001", "LOW HIGH"),
     ] = None
-    max_batches: Annotated[int | None, _said("Batches of a setting at most.", "10")] = None
+    max_batches: Annotated[int | None, _of_search("Batches of a setting at most.", "10")] = None
     patience: Annotated[
-        int | None, _said("Batches in a row without a gain after which a setting gets no more.", "1")
+        int | None, _of_search("Batches in a row without a gain after which a setting gets no more.", "1")
     ] = None
     least_gain: Annotated[
-        float | None, _said("What counts as a gain, in standard errors of the mean log-loss.", "0.1")
+        float | None, _of_search("What counts as a gain, in standard errors of the mean log-loss.", "0.1")
     ] = None
-    folds: Annotated[int | None, _said("Parts that are held out, one at a time.", "5")] = None
+    folds: Annotated[int | None, _of_search("Parts that are held out, one at a time.", "5")] = None
     rule: Annotated[
         Literal["half-a-standard-error", "one-standard-error", "best"] | None,
-        _said(
+        _of_search(
             "Choose the simplest setting within half a standard error of the best one, within one, or the best.",
             "half-a-standard-error",
         ),
     ] = None
-    search_tolerance: Annotated[float | None, _said("The tolerance of the fits of the search.", "1.11e-05")] = None
+    search_tolerance: Annotated[float | None, _of_search("The tolerance of the fits of the search.", "1.11e-05")] = None
     draws: Annotated[
         int | None,
-        _said(
+        _of_search(
             "Draws of candidates to try for the final fit; those of the smallest log-loss on all rows are kept.",
             "1; with the recipe source 5 up to 10,000 rows",
         ),
@@ -169,23 +164,17 @@ class TuneStep(TrainingSettings, Training):
 
     lambda_w: Annotated[
         float | None,
-        _said(
-            "Penalty on the prototype weights, in the joint strategy; with the recipe source, 1e-08.",
-            "1e-10",
-            panel=TRAINING,
-        ),
+        said("Penalty on the prototype weights, in the joint strategy; with the recipe source, 1e-08.", "1e-10"),
     ] = field(default=None, kw_only=True)
     tolerance: Annotated[
         float | None,
-        _said(
-            "Of the final model: stop when ten iterations improve by less each, as a share of the objective.",
-            "3e-06",
-            panel=TRAINING,
+        said(
+            "Of the final model: stop when ten iterations improve by less each, as a share of the objective.", "3e-06"
         ),
     ] = field(default=None, kw_only=True)
-    seed: Annotated[
-        int | None, _said("Of the folds, the draw of candidates and random settings.", "0", panel=TRAINING)
-    ] = field(default=None, kw_only=True)
+    seed: Annotated[int | None, said("Of the folds, the draw of candidates and random settings.", "0")] = field(
+        default=None, kw_only=True
+    )
 
     def check(self) -> None:
         from protodask.pipeline.work.settings import check_tuning
@@ -244,8 +233,8 @@ def _table_text(search: SearchResult) -> str:
     from protodask.selection.results import as_rows
 
     rows = as_rows(search)
-    with io.StringIO(newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return file.getvalue()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,7 @@ from protodask.pipeline.work.published import check_beside, is_published, write_
 from protodask.pipeline.work.settings import fit_config
 from protodask.places import mask
 from protodask.prototypes.folds import MAX_FOLDS
+from protodask.prototypes.setting_checks import check_range
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 
@@ -64,10 +66,7 @@ def check_budget(step: BudgetStep) -> None:
     if not 2 <= step.folds <= MAX_FOLDS:
         raise InputError("bad-setting", f"There would be {step.folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
     for name, value in (("alpha", step.alpha), ("monotone-error", step.monotone_error)):
-        if not 0 <= value < math.inf:
-            raise InputError(
-                "bad-setting", f"{name} is {value}.", "Give a difference of accuracies, a number from 0 up."
-            )
+        check_range(name, value, 0.0, sys.float_info.max, "Give a difference of accuracies, a number from 0 up.")
     if step.search == "greedy":
         check_greedy(step.alpha, step.monotone_error, step.diminishing_returns)
     if step.most_fits is not None and step.most_fits < 1:

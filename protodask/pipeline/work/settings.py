@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -40,21 +40,17 @@ def fit_config(said: Any) -> FitConfig:
 
     `said` is anything with these fields, such as a step or the options of a command.
     """
-    return _merged({name: getattr(said, name) for name in SETTINGS}, _filed(said.config))
+    return _merged(said, _filed(said.config), SETTINGS)
 
 
 def _filed(path: str | None) -> FitSettings:
     return FitSettings() if path is None else read_settings(path)
 
 
-def _merged(said: Mapping[str, Any], filed: FitSettings) -> FitConfig:
-    chosen = {}
-    for name in SETTINGS:
-        own = said[name]
-        value = getattr(filed, name) if own is None else own
-        if value is not None:
-            chosen[CONFIG_NAMES.get(name, name)] = value
-    return FitConfig.of(chosen.pop("recipe", "averaged"), **chosen)
+def _merged(said: Any, filed: FitSettings, names: Iterable[str]) -> FitConfig:
+    chosen = {name: getattr(filed, name) if getattr(said, name) is None else getattr(said, name) for name in names}
+    given = {CONFIG_NAMES.get(name, name): value for name, value in chosen.items() if value is not None}
+    return FitConfig.of(given.pop("recipe", "averaged"), **given)
 
 
 SEARCH_NAMES = {
@@ -102,7 +98,7 @@ def tuned_config(step: TuneStep, search: SearchConfig) -> FitConfig:
             f"The file {step.config} sets {key_of(fixed[0])}, which the search chooses.",
             "Leave it out there; the ranges to try are options of the search.",
         )
-    return _merged({name: None if name in searched else getattr(step, name, None) for name in SETTINGS}, filed)
+    return _merged(step, filed, [name for name in SETTINGS if name not in searched])
 
 
 def check_tuning(step: TuneStep) -> None:
