@@ -48,9 +48,7 @@ class StepPlan:
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
         return {
-            "number": self.step.number,
-            "name": self.step.name,
-            "step": self.step.kind,
+            **self.step.describe(),
             "verdict": self.verdict,
             "why": self.why,
             "seconds": self.cost.seconds,

@@ -7,7 +7,6 @@ identity of their own in their attributes. Of foreign files, small ones are read
 from __future__ import annotations
 
 import glob
-import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -17,13 +16,17 @@ from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.references import is_reference, reference_fingerprint
 from protodask.data.places.registry_state import REGISTRY_FILE, read_state
 from protodask.data.places.storage import DATASET, MARKER, find_group
-from protodask.data.tables.source_files import is_table_path, modified_ns, object_version, source_files
+from protodask.data.tables.source_files import (
+    bytes_digest,
+    is_table_path,
+    modified_ns,
+    object_version,
+    source_files,
+)
 from protodask.errors import StorageError
 
 READ_BYTES = 4 * 2**20
 """Files up to this size are told by their content: settings, scores, small tables. Hashing this much takes 10 ms."""
-
-DIGEST_BYTES = 16
 
 OURS = "protodask-"
 """How the formats of this package begin."""
@@ -115,8 +118,7 @@ def _of_file(where: str) -> str:
         if status.st_size > READ_BYTES or not os.path.isfile(where):
             return f"file {status.st_size} {status.st_mtime_ns}"
         with open(where, "rb") as file:
-            content = file.read(READ_BYTES + 1)
-    return f"file {hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()}"
+            return f"file {bytes_digest(file.read(READ_BYTES + 1))}"
 
 
 def _listing(where: str) -> list[str]:
@@ -131,7 +133,4 @@ def _listing(where: str) -> list[str]:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for part in parts:
-        found.update(part.encode("utf-8", "surrogateescape") + b"\n")
-    return found.hexdigest()
+    return bytes_digest("".join(f"{part}\n" for part in parts).encode("utf-8", "surrogateescape"))

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from protodask.data.places.bounded import read_json
 from protodask.data.places.locations import storage_errors
@@ -34,6 +34,8 @@ from protodask.errors import StorageError
 from protodask.pipeline.telling.events import Done, Known, RunEnded, Status, StepIdentity, StepOutcome
 from protodask.pipeline.telling.log import shortened
 from protodask.pipeline.telling.result import plain, to_json
+
+Note = TypeVar("Note")
 
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
@@ -152,25 +154,11 @@ class State:
 
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
-        values = self._read(f"{name}.json")
-        if values is None or not isinstance(values.get("refused", []), list):
-            return None
-        try:
-            found = {**values, "refused": tuple(values.get("refused", ()))}
-            record = StepRecord(**{key: found[key] for key in found if key in StepRecord.__dataclass_fields__})
-        except TypeError:
-            return None
-        return record if _is_sound(record) else None
+        return _note(StepRecord, self._read(f"{name}.json"), version="", refused=[])
 
     def begun(self, name: str) -> Begun | None:
         """What began and has no record since."""
-        values = self._read(f"{name}.begun.json")
-        if values is None or not isinstance(values.get("key"), str):
-            return None
-        inputs, left = values.get("inputs"), values.get("left")
-        if not (isinstance(inputs, dict) and isinstance(left, dict)):
-            return None
-        return Begun(values["key"], inputs, left)
+        return _note(Begun, self._read(f"{name}.begun.json"))
 
     def begin(self, name: str, begun: Begun) -> None:
         """Note that a step begins: whatever lies at its outputs from now on is its own."""
@@ -250,14 +238,23 @@ def _of_runs(path: str) -> str:
     return f"run-{hashlib.blake2b(os.fsencode(path), digest_size=4).hexdigest()}"
 
 
-def _is_sound(record: StepRecord) -> bool:
-    mappings = (record.inputs, record.settings, record.outputs, record.result)
-    texts = (record.key, record.version, record.ended, *record.refused)
-    return (
-        all(isinstance(value, dict) for value in mappings)
-        and all(isinstance(value, str) for value in texts)
-        and isinstance(record.seconds, int | float)
-    )
+JSON_TYPES: Mapping[Any, Any] = {str: str, float: int | float, Mapping: dict, tuple: list}
+"""What the values of a record are in a file, by what they are here."""
+
+
+def _note(kind: type[Note], values: Mapping[str, Any] | None, **usual: Any) -> Note | None:
+    """The record that was noted; None if something is missing but what is `usual`, or of another type."""
+    if values is None:
+        return None
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        value = values.get(name, usual.get(name))
+        if not isinstance(value, JSON_TYPES[get_origin(hint) or hint]):
+            return None
+        if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+            return None
+        found[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**found)
 
 
 def _end_of(values: Mapping[str, Any], pipeline: str) -> RunEnded:

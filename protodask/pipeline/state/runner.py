@@ -18,7 +18,7 @@ from protodask.pipeline.file.places import holds, inputs
 from protodask.pipeline.file.values import as_keys, suggestion
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
-from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of
+from protodask.pipeline.state.staleness import Look, Planned, look, planned
 from protodask.pipeline.steps.base import Step, describe_step
 from protodask.pipeline.steps.training import Training, run_directory
 from protodask.pipeline.telling.events import (
@@ -32,7 +32,6 @@ from protodask.pipeline.telling.events import (
     StepDone,
     StepFailed,
     StepFresh,
-    StepIdentity,
     StepOutcome,
     StepStarted,
     nobody,
@@ -139,13 +138,13 @@ class _Run:
         seen = f"Another run of the pipeline {self.pipeline.path} is under way ({other})."
         self._started()
         if self.pipeline.overlap == "leave":
-            return self._tell(self._ending("left", message=seen))
+            return self._end("left", message=seen, noted=False)
         error = ProtodaskError(
             "written-by-another",
             seen,
             "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure.",
         )
-        self._tell(self._ending("failed", message=seen, code=error.code))
+        self._end("failed", message=seen, code=error.code, noted=False)
         raise error
 
     def all_steps(self) -> RunEnded:
@@ -184,7 +183,7 @@ class _Run:
             return None
         found = look(plan, self.state)
         if found.why is not None or self.part.forced:
-            return self._do(plan, step, found)
+            return self._do(plan, found)
         result, seconds = (None, None) if found.record is None else (found.record.result, found.record.seconds)
         self.listen(StepFresh(step, found.waiting))
         self.outcomes.append(StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
@@ -201,7 +200,8 @@ class _Run:
     def _note_absent(self, plan: Planned) -> None:
         self.absent += [place for place in plan.writes if identity(place) is None]
 
-    def _do(self, plan: Planned, step: StepIdentity, found: Look) -> tuple[str, ...] | None:
+    def _do(self, plan: Planned, found: Look) -> tuple[str, ...] | None:
+        step = plan.identity
         if not self.checked:
             self.check(self.pipeline)
             self.checked = True
@@ -219,7 +219,7 @@ class _Run:
                 StepRecord(
                     found.key,
                     found.inputs,
-                    settings_of(plan.step),
+                    plan.settings,
                     {place: identity(place) for place in plan.writes},
                     seconds,
                     _now().isoformat(timespec="microseconds"),
@@ -294,31 +294,27 @@ class _Run:
         self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))
 
     def _end(
-        self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
+        self,
+        status: Status,
+        reasons: tuple[str, ...] = (),
+        message: str = "",
+        code: str | None = None,
+        noted: bool = True,
     ) -> RunEnded:
-        """Note how the run has ended, and tell it."""
-        end = self._ending(status, reasons, message, code)
-        try:
-            with undisturbed():
-                self.state.ended(end)
-        except ProtodaskError as error:
-            self.listen(Said(f"How the run ended could not be noted ({error}).", "warning"))
-        except BaseException:  # who pressed Ctrl-C twice waits for the end, too
-            self._tell(end)
-            raise
-        return self._tell(end)
-
-    def _ending(
-        self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
-    ) -> RunEnded:
+        """Note how the run has ended, unless another run notes its own end there, and tell it."""
         seconds, steps = time.monotonic() - self.began, tuple(self.outcomes)
         end = RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code, reasons, steps)
         last = self.state.last_run()
         known = (last.known if last is not None else Known()).after(end, [plan.identity for plan in self.plans])
-        return replace(end, known=known)
-
-    def _tell(self, end: RunEnded) -> RunEnded:
-        self.listen(end)
+        end = replace(end, known=known)
+        try:
+            if noted:
+                with undisturbed():
+                    self.state.ended(end)
+        except ProtodaskError as error:
+            self.listen(Said(f"How the run ended could not be noted ({error}).", "warning"))
+        finally:  # who pressed Ctrl-C twice waits for the end, too
+            self.listen(end)
         return end
 
 
