@@ -68,11 +68,11 @@ def _writes(node: Node) -> str:
 def graph_svg(nodes: Sequence[Node]) -> str:
     """The same as an image: a box for each step below those that it comes after, with lines between them."""
     layers: dict[int, int] = {}
-    for node in nodes:
-        layers[node.number] = 1 + max((layers[number] for number in node.after), default=-1)
     columns: dict[int, int] = {}
     for node in nodes:
-        columns[node.number] = sum(layers[other] == layers[node.number] for other in columns)
+        layer = 1 + max((layers[number] for number in node.after), default=-1)
+        columns[node.number] = list(layers.values()).count(layer)
+        layers[node.number] = layer
     across = max(columns.values()) + 1
     size = (
         GAP_X + across * (WIDTH + GAP_X),
