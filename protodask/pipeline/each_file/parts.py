@@ -60,6 +60,10 @@ Outcome = Scored | Changed | Failed | NewFile
 """What became of a file; itself where it has more in it than its size says, to be scored block by block."""
 
 
+class ChangedError(Exception):
+    """There is something else in a file than was found there."""
+
+
 class PartError(StorageError):
     """A part cannot be written, which is not the fault of the file it is of."""
 
@@ -105,10 +109,7 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
     """Score the file of a block's number."""
     new = files[block.number]
     try:
-        content = _content(new)
-        if content is None:
-            return [Changed(new.file.name)]
-        table = _small_table(new, content, scoring, model)
+        table = _small_table(new, scoring, model)
         entry = scoring.entry(new, table.num_rows, table[PREDICTED].null_count)
         _write(_fitted(table, scoring.schema), scoring.aside(entry))
     except NotSmallError:
@@ -149,11 +150,8 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
     try:
         table = None
         if is_small(new.file.path, new.file.size):
-            content = _content(new)
-            if content is None:
-                return Changed(new.file.name)
             with suppress(NotSmallError):
-                table = _small_table(new, content, scoring, model)
+                table = _small_table(new, scoring, model)
         if table is None:
             source = scoring.step.rows(model, engine, new.file.path)
             found = predict_block(source.read(0), model, scoring.n_batches, scoring.step.calibrated)
@@ -163,21 +161,17 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
     return bytes(table.schema.remove_metadata().serialize())
 
 
-def _content(new: NewFile) -> bytes | None:
-    """What is in a file, or None if that is not what was found there."""
-    try:
-        with storage_errors(new.file.path, "reading"), open_file(new.file.path) as file:
-            content: bytes = file.read()
-    except StorageError:
-        if is_unchanged(new.file):
-            raise
-        return None
-    return content if bytes_digest(content) == new.digest and is_unchanged(new.file) else None
+def _content(new: NewFile) -> bytes:
+    with storage_errors(new.file.path, "reading"), open_file(new.file.path) as file:
+        content: bytes = file.read()
+    if bytes_digest(content) != new.digest or not is_unchanged(new.file):
+        raise ChangedError
+    return content
 
 
-def _small_table(new: NewFile, content: bytes, scoring: Scoring, model: PrototypeSet) -> Any:
+def _small_table(new: NewFile, scoring: Scoring, model: PrototypeSet) -> Any:
     arrays = encode_file(
-        content,
+        _content(new),
         new.file.path,
         read_columns(model, scoring.step.unseen),
         target_name=model.target_name,
@@ -282,7 +276,7 @@ def failure(new: NewFile, error: Exception) -> Changed | Failed:
     """
     if isinstance(error, (PartError, ClusterError)) and not isinstance(error, LostTaskError):
         raise error
-    if not is_unchanged(new.file):
+    if isinstance(error, ChangedError) or not is_unchanged(new.file):
         return Changed(new.file.name)
     if isinstance(error, MemoryError):
         remedy = "Divide it into smaller files, or give the run more memory."
