@@ -149,17 +149,17 @@ class _Run:
 
     def all_steps(self) -> RunEnded:
         self._started()
-        refused = None
+        refused: tuple[str, ...] = ()
         try:
             for plan in self.plans:
                 refused = self._step(plan)
-                if refused is not None:
+                if refused:
                     self.outcomes += [StepOutcome(left.identity, "left out") for left in self.plans[plan.number :]]
                     break
             if self.failed:
                 raise self.failed[0]
         except ProtodaskError as error:
-            self._end("failed", refused or (), str(error), error.code)
+            self._end("failed", refused, str(error), error.code)
             raise
         except (KeyboardInterrupt, SystemExit):
             self._end("interrupted")
@@ -167,31 +167,31 @@ class _Run:
         except BaseException as error:
             self._end("failed", message=f"{type(error).__name__}: {error}", code="unexpected")
             raise
-        if refused is not None:
+        if refused:
             return self._end("stopped" if plan.step.stops_at_no() else "refused", refused, " ".join(refused))
         worked = any(outcome.status == "done" for outcome in self.outcomes)
         return self._end("done" if worked else "fresh")
 
-    def _step(self, plan: Planned) -> tuple[str, ...] | None:
+    def _step(self, plan: Planned) -> tuple[str, ...]:
         """Do a step if it is stale; the reasons of a gate that says no."""
         step = plan.identity
         if not self.part.has(plan.number):
             self.outcomes.append(StepOutcome(step, "not looked at"))
-            return None
+            return ()
         if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
             self._wait(plan)
-            return None
+            return ()
         found = look(plan, self.state)
         if found.why is not None or self.part.forced:
             return self._do(plan, found)
-        result, seconds = (None, None) if found.record is None else (found.record.result, found.record.seconds)
+        last = found.record
+        result, seconds, refused = (None, None, ()) if last is None else (last.result, last.seconds, last.refused)
         self.listen(StepFresh(step, found.waiting))
         self.outcomes.append(StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
         self._note_absent(plan)
-        if found.record is not None and found.record.refused:
-            self.listen(GateRefused(step, found.record.refused, plan.step.stops_at_no(), repeated=True))
-            return found.record.refused
-        return None
+        if refused:
+            self.listen(GateRefused(step, refused, plan.step.stops_at_no(), repeated=True))
+        return refused
 
     def _wait(self, plan: Planned, waiting: int | None = None) -> None:
         self.outcomes.append(StepOutcome(plan.identity, "waits", waiting=waiting))
@@ -200,7 +200,7 @@ class _Run:
     def _note_absent(self, plan: Planned) -> None:
         self.absent += [place for place in plan.writes if identity(place) is None]
 
-    def _do(self, plan: Planned, found: Look) -> tuple[str, ...] | None:
+    def _do(self, plan: Planned, found: Look) -> tuple[str, ...]:
         step = plan.identity
         if not self.checked:
             self.check(self.pipeline)
@@ -211,36 +211,27 @@ class _Run:
         try:
             result = self.perform(self._prepared(plan, found, own))
             seconds = time.monotonic() - began
-            described = result.describe()
-            refused = result.refused or None
+            told, refused = result.describe(), result.refused
             # Asked again: among what it read may be what it changed itself.
+            made = {place: identity(place) for place in plan.writes}
+            ended = _now().isoformat(timespec="microseconds")
             self.state.done(
                 plan.record,
-                StepRecord(
-                    found.key,
-                    found.inputs,
-                    plan.settings,
-                    {place: identity(place) for place in plan.writes},
-                    seconds,
-                    _now().isoformat(timespec="microseconds"),
-                    described,
-                    __version__,
-                    refused or (),
-                ),
+                StepRecord(found.key, found.inputs, plan.settings, made, seconds, ended, told, __version__, refused),
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
             self.state.not_begun(plan.record)
             self.listen(StepFresh(step, found.waiting))
             self._wait(plan, found.waiting)
-            return None
+            return ()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             self._note_failure(plan, own)
             self._fail(plan, error, time.monotonic() - began)
-            return None
-        self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
+            return ()
+        self.outcomes.append(StepOutcome(step, "done", told, seconds, result))
         self._note_absent(plan)
         self.listen(StepDone(step, seconds, result))
-        if refused is not None:
+        if refused:
             self.listen(GateRefused(step, refused, plan.step.stops_at_no()))
         return refused
 

@@ -17,6 +17,7 @@ from protodask.pipeline.telling.events import (
     RunListener,
     RunStarted,
     Said,
+    Status,
     StepDone,
     StepFailed,
     StepFresh,
@@ -83,19 +84,13 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             return "gate-refused", "info" if event.stops else "warning", answer
         case RunEnded():
             end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **_code(event.code)}
-            return "run-ended", _level_of_end(event), end
+            return "run-ended", LEVELS.get(event.status, "info"), end
         case Said():
             return "message", event.level, {"message": event.text, **_code(event.code)}
 
 
-def _level_of_end(event: RunEnded) -> Level:
-    match event.status:
-        case "failed" | "interrupted":
-            return "error"
-        case "refused":
-            return "warning"
-        case "done" | "fresh" | "stopped" | "left":
-            return "info"
+LEVELS: Mapping[Status, Level] = {"failed": "error", "interrupted": "error", "refused": "warning"}
+"""Of ends of a run; others are as they should be."""
 
 
 def _code(code: str | None) -> dict[str, str]:
