@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_type_hints
 
+from protodask.data.news.new_sources import NewFile
 from protodask.data.places.bounded import open_inside, open_to_append
 from protodask.data.places.local_files import delete, flush, flush_handle
 from protodask.data.places.locations import is_url, locate
@@ -272,7 +273,7 @@ def news_of_predict(step: PredictStep) -> StepNews:
     unusable: list[Unusable] = []
     fates = Counter(
         "new" if isinstance(fate, StorageError) else fate
-        for _, _, fate in look_through(files_of(step.data, step.settle, unusable), ledger, cache)
+        for _, fate in look_through(files_of(step.data, step.settle, unusable), ledger, cache)
     )
     cache.save()
     found = (
@@ -286,8 +287,8 @@ def news_of_predict(step: PredictStep) -> StepNews:
 
 def look_through(
     files: Iterable[SourceFile], ledger: Ledger, cache: DigestCache
-) -> Iterator[tuple[SourceFile, str, Fate | StorageError]]:
-    """The files that there is something to do about, with the digest of their content, or why there is none."""
+) -> Iterator[tuple[NewFile, Fate | StorageError]]:
+    """The files that there is something to do about; without a digest where they wait or cannot be read."""
     found: set[str] = set()
     for file in files:
         if not file.settled and _is_as_noted(file, ledger, cache):
@@ -297,13 +298,13 @@ def look_through(
         except StorageError as error:
             if is_out_of_reach(file, error):
                 raise
-            yield file, "", error
+            yield NewFile(file, ""), error
             continue
         if digest is None:
-            yield file, "", "waiting"
+            yield NewFile(file, ""), "waiting"
             continue
         if not ledger.has(file.name, digest):
-            yield file, digest, "repeated" if digest in ledger.scored or digest in found else "new"
+            yield NewFile(file, digest), "repeated" if digest in ledger.scored or digest in found else "new"
             found.add(digest)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from protodask._version import __version__
+from protodask.data.news.new_sources import NewFile
 from protodask.data.places.local_files import flush
 from protodask.data.places.locations import storage_errors
 from protodask.data.tables.small_files import NotSmallError, encode_file, is_small
-from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
+from protodask.data.tables.source_files import bytes_digest, digest_of, is_unchanged, open_file
 from protodask.engine import Arrays, Block, Engine
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
 from protodask.pipeline.each_file.ledger import Scored, part_name
@@ -28,14 +29,6 @@ from protodask.prototypes.scoring import predict_block
 
 SOURCE = "source"
 """The column of a part that holds the name of the file its rows are from."""
-
-
-@dataclass(frozen=True)
-class NewFile:
-    """A file to be scored."""
-
-    file: SourceFile
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -83,10 +76,6 @@ class Scoring:
     schema: bytes | None = None
     """The columns of the parts, as an Arrow schema; None as long as nobody knows them."""
 
-    def aside(self, entry: Scored) -> str:
-        """Where the part of a file is written."""
-        return os.path.join(self.folder, entry.aside)
-
     def entry(self, new: NewFile, rows: int, marked: int) -> Scored:
         """What the ledger is to say of a file, of whose rows so many are marked."""
         return Scored(
@@ -111,7 +100,7 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
     try:
         table = _small_table(new, scoring, model)
         entry = scoring.entry(new, table.num_rows, table[PREDICTED].null_count)
-        _write(_fitted(table, scoring.schema), scoring.aside(entry))
+        _write(_fitted(table, scoring.schema), os.path.join(scoring.folder, entry.aside))
     except NotSmallError:
         return [new]
     except Exception as error:
@@ -135,7 +124,7 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
                 source, predict_block, model_there, scoring.n_batches, scoring.step.calibrated, sink=sink, label=label
             )
             engine.forget(source)
-            _join(sink, source.layout.n_blocks, scoring.aside(entry))
+            _join(sink, source.layout.n_blocks, os.path.join(scoring.folder, entry.aside))
         finally:
             shutil.rmtree(blocks, ignore_errors=True)
     except Exception as error:

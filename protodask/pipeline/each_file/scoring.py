@@ -14,13 +14,14 @@ from typing import Any
 
 from protodask.data.arrays.array_store import store_key
 from protodask.data.arrays.rows import BlockNumbers
+from protodask.data.news.new_sources import NewFile
 from protodask.data.places.local_files import delete, make_durable, place_aside, remove
 from protodask.data.places.locations import locate, storage_errors
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.storage import check_outside, read_marker, write_marker
 from protodask.data.tables.small_files import is_small
-from protodask.data.tables.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
+from protodask.data.tables.source_files import DigestCache, Unusable, cache_beside, files_of
 from protodask.data.tables.table_files import check_parquet, is_parquet
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
@@ -38,7 +39,6 @@ from protodask.pipeline.each_file.parts import (
     SOURCE,
     Changed,
     Failed,
-    NewFile,
     Outcome,
     Scoring,
     columns_of,
@@ -269,31 +269,28 @@ class _Run:
         unusable: list[Unusable] = []
         files = files_of(self.step.data, self.step.settle, unusable)
         self.failed += [_unusable(one.name, one.error) for one in unusable]
-        self._refuse_parts(files)
-        cache = DigestCache(cache_beside(self.where))
-        # Small ones first, then the largest last: one that takes more memory than there is may end the process.
-        files_in_order = sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size)
-        try:
-            for file, digest, fate in look_through(files_in_order, self.ledger, cache):
-                match fate:
-                    case StorageError():
-                        self.failed.append(_unusable(file.name, fate))
-                    case "waiting":
-                        self.waiting.append(file.name)
-                    case "repeated":
-                        self.repeating.append(NewFile(file, digest))
-                    case "new":
-                        yield NewFile(file, digest)
-        finally:
-            cache.save()
-
-    def _refuse_parts(self, files: Sequence[SourceFile]) -> None:
         if inside := [file.path for file in files if file.path.startswith(self.where + os.sep)]:
             raise InputError(
                 "places-overlap",
                 f"{inside[0]} is in the folder that is written to, and would be scored.",
                 "Give a folder for the parts that the files to be scored are not in.",
             )
+        cache = DigestCache(cache_beside(self.where))
+        # Small ones first, then the largest last: one that takes more memory than there is may end the process.
+        files_in_order = sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size)
+        try:
+            for new, fate in look_through(files_in_order, self.ledger, cache):
+                match fate:
+                    case StorageError():
+                        self.failed.append(_unusable(new.file.name, fate))
+                    case "waiting":
+                        self.waiting.append(new.file.name)
+                    case "repeated":
+                        self.repeating.append(new)
+                    case "new":
+                        yield new
+        finally:
+            cache.save()
 
     def _score(self, new: Iterator[NewFile]) -> None:
         first = next(new, None)

@@ -276,9 +276,7 @@ def _outputs(step: Step, name: str) -> dict[str, Variable]:
 def _step(document: Document, entry: Any, known: Mapping[str, Variable], number: int) -> Named:
     where = f"{_at(document, 'steps', number - 1)}, step {number}"
     remedy = f"Begin it with the name of one step: {', '.join(STEPS)}."
-    if not isinstance(entry, Mapping):
-        raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)
-    entry = dict(entry)
+    entry = dict(entry) if isinstance(entry, Mapping) else {}
     name = entry.pop("name", "")
     if len(entry) != 1:
         raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)

@@ -189,7 +189,10 @@ class State:
             os.makedirs(self.folder, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            while not _lock(handle, path):
+            while True:
+                with suppress(StorageError):
+                    lock_handle(handle, path)
+                    break
                 if not wait:
                     yield False
                     return
@@ -293,11 +296,3 @@ def _outcome(values: Mapping[str, Any]) -> StepOutcome:
         None if seconds is None else float(seconds),
         waiting=None if waiting is None else int(float(waiting)),
     )
-
-
-def _lock(handle: int, path: str) -> bool:
-    try:
-        lock_handle(handle, path)
-    except StorageError:
-        return False
-    return True

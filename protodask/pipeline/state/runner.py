@@ -59,13 +59,12 @@ WHOLE = Part()
 
 def step_number(pipeline: Pipeline, text: str) -> int:
     """The number of the step that a text means: by its number, its name, or its kind where no other has that."""
-    plans = planned(pipeline)
-    names = [plan.name for plan in plans]
+    names = [pipeline.name(number) for number, _ in enumerate(pipeline.steps, start=1)]
     if text in names:
         return names.index(text) + 1
-    if text.isdecimal() and 1 <= int(text) <= len(plans):
+    if text.isdecimal() and 1 <= int(text) <= len(names):
         return int(text)
-    same = [plan.number for plan in plans if plan.step.command == text]
+    same = [number for number, step in enumerate(pipeline.steps, start=1) if step.command == text]
     if len(same) == 1:
         return same[0]
     said = f"The pipeline {pipeline.path} has {len(same) or 'no'} {'steps' if same else 'step'} {text!r}."
