@@ -142,14 +142,10 @@ def _convert_plain(value: Any, hint: Any, where: str) -> Any:
             return value
         case bool():
             pass
-        case int() | float() if hint is str:
+        case str() | int() | float() if hint is str:
             return as_written(value)
-        case int() if hint in (int, float):
+        case int() | float() if hint is float or isinstance(value, hint):
             return hint(value)
-        case float() if hint is float:
-            return value
-        case str() if hint is str:
-            return value
         case str() if hint is bool and value in TRUTH:
             return TRUTH[value]
         case str() if hint in (int, float) and re.fullmatch(WRITTEN[hint], value):
