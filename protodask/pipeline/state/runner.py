@@ -178,7 +178,7 @@ class _Run:
             self.outcomes.append(StepOutcome(step, "not looked at"))
             return ()
         if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
-            self._wait(plan)
+            self._becomes(plan, StepOutcome(step, "waits"))
             return ()
         found = look(plan, self.state)
         if found.why is not None or self.part.forced:
@@ -186,17 +186,14 @@ class _Run:
         last = found.record
         result, seconds, refused = (None, None, ()) if last is None else (last.result, last.seconds, last.refused)
         self.listen(StepFresh(step, found.waiting))
-        self.outcomes.append(StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
-        self._note_absent(plan)
+        self._becomes(plan, StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
         if refused:
             self.listen(GateRefused(step, refused, plan.step.stops_at_no(), repeated=True))
         return refused
 
-    def _wait(self, plan: Planned, waiting: int | None = None) -> None:
-        self.outcomes.append(StepOutcome(plan.identity, "waits", waiting=waiting))
-        self._note_absent(plan)
-
-    def _note_absent(self, plan: Planned) -> None:
+    def _becomes(self, plan: Planned, outcome: StepOutcome) -> None:
+        """Note what became of a step after which the run goes on, and where there is nothing even so."""
+        self.outcomes.append(outcome)
         self.absent += [place for place in plan.writes if identity(place) is None]
 
     def _do(self, plan: Planned, found: Look) -> tuple[str, ...]:
@@ -221,14 +218,13 @@ class _Run:
         except NothingYetError:  # what looked new has no rows, or is being changed
             self.state.not_begun(plan.record)
             self.listen(StepFresh(step, found.waiting))
-            self._wait(plan, found.waiting)
+            self._becomes(plan, StepOutcome(step, "waits", waiting=found.waiting))
             return ()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             self._note_failure(plan, own)
             self._fail(plan, error, time.monotonic() - began)
             return ()
-        self.outcomes.append(StepOutcome(step, "done", told, seconds, result))
-        self._note_absent(plan)
+        self._becomes(plan, StepOutcome(step, "done", told, seconds, result))
         self.listen(StepDone(step, seconds, result))
         if refused:
             self.listen(GateRefused(step, refused, plan.step.stops_at_no()))
@@ -244,14 +240,14 @@ class _Run:
         told = self._at_step(plan, error if isinstance(error, ProtodaskError) else unexpected)
         left = error.result if isinstance(error, FilesFailedError) else None
         self.listen(StepFailed(plan.identity, seconds, told, left))
-        done = None if left is None else left.describe()
-        self.outcomes.append(StepOutcome(plan.identity, "failed", done, seconds, left))
+        if left is not None:
+            self.failed.append(told)
+            self._becomes(plan, StepOutcome(plan.identity, "failed", left.describe(), seconds, left))
+            return
+        self.outcomes.append(StepOutcome(plan.identity, "failed", seconds=seconds))
         if not isinstance(error, ProtodaskError):
             raise error
-        if left is None:
-            raise told from error
-        self.failed.append(told)
-        self._note_absent(plan)
+        raise told from error
 
     def _prepared(self, plan: Planned, found: Look, own: bool) -> Step:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
