@@ -10,7 +10,7 @@ import glob
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, TypeGuard
+from contextlib import suppress
 
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.references import is_reference, reference_fingerprint
@@ -54,9 +54,8 @@ def identity(place: str) -> str | None:
 def _of_url(where: str) -> str | None:
     if is_table_path(where) or glob.has_magic(where):
         return _of_tables(where)
-    _, attributes = find_group(where)
-    if _is_ours(attributes):
-        return _of_attributes(attributes)
+    if (own := _of_group(where)) is not None:
+        return own
     return REGISTRY if read_state(where) is not None else _of_objects(where)
 
 
@@ -76,12 +75,9 @@ def _of_objects(where: str) -> str | None:
 
 
 def _of_folder(where: str) -> str:
-    try:
-        _, attributes = find_group(where)
-    except StorageError:
-        attributes = None
-    if _is_ours(attributes):
-        return _of_attributes(attributes)
+    with suppress(StorageError):
+        if (own := _of_group(where)) is not None:
+            return own
     if os.path.isfile(os.path.join(where, REGISTRY_FILE)):
         return REGISTRY
     marker = os.path.join(where, MARKER)
@@ -92,12 +88,11 @@ def _of_folder(where: str) -> str:
     return _of_tables(where) or f"folder {_digest(_listing(where))}"
 
 
-def _is_ours(attributes: object) -> TypeGuard[dict[str, Any]]:
-    """Whether attributes are of what this package writes, and so change whenever its content does."""
-    return isinstance(attributes, dict) and str(attributes.get("format")).startswith(OURS)
-
-
-def _of_attributes(attributes: dict[str, Any]) -> str:
+def _of_group(where: str) -> str | None:
+    """Of what this package wrote, whose attributes change whenever its content does; None of what others did."""
+    _, attributes = find_group(where)
+    if not isinstance(attributes, dict) or not str(attributes.get("format")).startswith(OURS):
+        return None
     fingerprint = attributes.get("fingerprint")
     if attributes["format"] == DATASET.format and isinstance(fingerprint, str):
         return f"dataset {fingerprint}"

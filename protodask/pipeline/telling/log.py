@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -130,11 +131,9 @@ def lines_to_stream(stream: TextIO) -> WriteLine:
     """Write lines to a stream, each at once. A reader that went away does not end the run."""
 
     def write(line: str) -> None:
-        try:
+        with suppress(OSError, ValueError):  # ValueError: the stream is closed
             stream.write(line + "\n")
             stream.flush()
-        except (OSError, ValueError):  # ValueError: the stream is closed
-            return
 
     return write
 
