@@ -242,11 +242,11 @@ def _filled_variables(
     return found
 
 
-Named = tuple[Step, str, Sequence[str]]
+_Named = tuple[Step, str, Sequence[str]]
 """A step, its own name, and notes on how it is written."""
 
 
-def _steps(document: Document, entries: Sequence[Any], variables: Mapping[str, Variable]) -> Iterator[Named]:
+def _steps(document: Document, entries: Sequence[Any], variables: Mapping[str, Variable]) -> Iterator[_Named]:
     known = dict(variables)
     taken = set(variables)
     for number, entry in enumerate(entries, start=1):
@@ -273,7 +273,7 @@ def _outputs(step: Step, name: str) -> dict[str, Variable]:
     return {**({name: next(iter(places.values()))} if places else {}), **places}
 
 
-def _step(document: Document, entry: Any, known: Mapping[str, Variable], number: int) -> Named:
+def _step(document: Document, entry: Any, known: Mapping[str, Variable], number: int) -> _Named:
     where = f"{_at(document, 'steps', number - 1)}, step {number}"
     remedy = f"Begin it with the name of one step: {', '.join(STEPS)}."
     entry = dict(entry) if isinstance(entry, Mapping) else {}

@@ -192,7 +192,7 @@ class _Run:
         return refused
 
     def _becomes(self, plan: Planned, outcome: StepOutcome) -> None:
-        """Note what became of a step after which the run goes on, and where there is nothing even so."""
+        """Note what became of a step after which the run goes on, and at which of its places there is nothing yet."""
         self.outcomes.append(outcome)
         self.absent += [place for place in plan.writes if identity(place) is None]
 
