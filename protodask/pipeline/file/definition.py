@@ -93,7 +93,7 @@ def read_pipeline(
     description = content.get("description", "")
     if not isinstance(description, str):
         raise InputError("bad-setting", f"The pipeline {path}: description is {shown(description)}.", "Give text.")
-    variables = _variables(document, settings or {}, environment)
+    variables = _variables(document, settings or {}, environment, nullcontext())
     steps = content.get("steps")
     if not isinstance(steps, list) or not steps:
         raise InputError(
@@ -145,7 +145,7 @@ def read_beforehand(path: str, settings: Sequence[str]) -> tuple[str, Notify | N
     folder, notify = usual_state_folder(path), None
     with suppress(ProtodaskError):
         document = read_document(path)
-        variables = _filled_variables(document, given, os.environ, suppress(InputError))
+        variables = _variables(document, given, os.environ, suppress(InputError))
         with suppress(InputError):
             folder = _state(document, variables) or folder
         notify = _notify(document, variables)
@@ -201,25 +201,6 @@ def _notify(document: Document, variables: Mapping[str, Variable]) -> Notify | N
 
 
 def _variables(
-    document: Document, settings: Mapping[str, Variable], environment: Mapping[str, str]
-) -> dict[str, Variable]:
-    content = document.content.get("variables")
-    given = {} if content is None else content
-    if not isinstance(given, Mapping):
-        said = f"The pipeline {document.path}: variables are {shown(given)}."
-        raise InputError("bad-setting", said, "Give names and values.")
-    if unknown := [name for name in settings if name not in given]:
-        raise InputError(
-            "unknown-name",
-            f"The pipeline {document.path} has no variable {unknown[0]!r}.",
-            f"{suggestion(unknown[0], map(str, given))}Its variables are {', '.join(map(str, given))}."
-            if given
-            else "It has no variables to set.",
-        )
-    return _filled_variables(document, settings, environment, nullcontext())
-
-
-def _filled_variables(
     document: Document,
     settings: Mapping[str, Variable],
     environment: Mapping[str, str],
@@ -227,8 +208,21 @@ def _filled_variables(
 ) -> dict[str, Variable]:
     """The variables with their values; `unless_wrong` is around each of them, and may suppress its errors."""
     content = document.content.get("variables")
+    given: Mapping[Any, Any] = content if isinstance(content, Mapping) else {}
+    with unless_wrong:
+        if content is not None and not isinstance(content, Mapping):
+            said = f"The pipeline {document.path}: variables are {shown(content)}."
+            raise InputError("bad-setting", said, "Give names and values.")
+        if unknown := [name for name in settings if name not in given]:
+            raise InputError(
+                "unknown-name",
+                f"The pipeline {document.path} has no variable {unknown[0]!r}.",
+                f"{suggestion(unknown[0], map(str, given))}Its variables are {', '.join(map(str, given))}."
+                if given
+                else "It has no variables to set.",
+            )
     found: dict[str, Variable] = {}
-    for name, default in content.items() if isinstance(content, Mapping) else ():
+    for name, default in given.items():
         with unless_wrong:
             said = f"{_at(document, 'variables', name)}: variables"
             if not isinstance(name, str) or not NAME.fullmatch(name):

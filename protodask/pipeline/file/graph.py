@@ -106,12 +106,8 @@ def _box(node: Node, x: int, y: int) -> Iterator[str]:
     yield 'fill="#eef3fa" stroke="#47689c"/>'
     yield f'<text x="{x + WIDTH // 2}" y="{y + 18}" text-anchor="middle">{escape(_short(node.name))}</text>'
     yield f'<text x="{x + WIDTH // 2}" y="{y + 35}" text-anchor="middle" font-size="11" fill="#555">'
-    yield f"{escape(_short(_made(node)))}</text></g>\n"
-
-
-def _made(node: Node) -> str:
-    """What a step is, and what it writes, without the folders."""
-    return " ".join((node.kind, ", ".join(place.rsplit("/", 1)[-1] for place in node.writes))).strip()
+    names = ", ".join(place.rsplit("/", 1)[-1] for place in node.writes)  # without the folders
+    yield f"{escape(_short(f'{node.kind} {names}'.strip()))}</text></g>\n"
 
 
 def _short(text: str) -> str:

@@ -111,7 +111,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return convert(value, inner, where)
     if origin is Literal:
         if value not in arguments:
-            raise _wrong(value, where, f"Choose {_either(arguments)}.", "unknown-name")
+            *first, last = map(str, arguments)
+            raise _wrong(value, where, f"Choose {', '.join(first)} or {last}.", "unknown-name")
         return value
     if origin is tuple:
         if arguments[-1] is not Ellipsis and not (isinstance(value, list) and len(value) == len(arguments)):
@@ -198,11 +199,6 @@ def shown(value: Any) -> str:
 
 LONGEST_SHOWN = 200
 """Characters."""
-
-
-def _either(choices: tuple[Any, ...]) -> str:
-    *first, last = map(str, choices)
-    return f"{', '.join(first)} or {last}"
 
 
 _KNOWN = {field.name: field.name for kind in STEPS.values() for field in dataclasses.fields(kind)} | {
