@@ -102,14 +102,14 @@ class Told:
 
         if self._json_only:
             self._listeners.append(run_log(lines_to_stream(sys.stderr), self._pipeline))
-        beforehand = read_beforehand(self._pipeline, settings)
-        self._state = State(locate(beforehand.state_folder), self._pipeline)
+        state_folder, to_be_told = read_beforehand(self._pipeline, settings)
+        self._state = State(locate(state_folder), self._pipeline)
         with wrong_use():
             for notify in (Notify(options.notify), Notify(command=options.notify_command)):
                 if notify != Notify():
                     self._notify(notify)
-        if beforehand.notify is not None:
-            self._notify(beforehand.notify)
+        if to_be_told is not None:
+            self._notify(to_be_told)
         _check_files(self._pipeline, options)
         if options.log_file is not None:
             self._listeners.append(run_log(lines_to_file(options.log_file), self._pipeline))

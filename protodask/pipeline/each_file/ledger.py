@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, BinaryIO, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
+from protodask.data.news.new_sources import NewFile
 from protodask.data.places.bounded import open_inside, open_to_append
 from protodask.data.places.local_files import delete, flush, flush_handle
 from protodask.data.places.locations import is_url, locate
@@ -51,10 +52,8 @@ MAX_LINE_BYTES = 2**16
 
 RESTORE = "Restore it from a copy, or score into another folder."
 
-Fate = Literal["waiting", "new", "twice", "repeated"]
-"""Of a file: it changed a moment ago; its content is in no part yet; nor is it, but another file has it, too; it is in
-one, by the name of another file.
-"""
+Fate = Literal["waiting", "new", "repeated"]
+"""Of a file: it changed a moment ago; its content is in no part yet; another file has it, in a part or still new."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +127,10 @@ class Ledger:
             case Repeated():
                 self.repeated.add((entry.file, entry.digest))
 
-    def repeats(self, name: str, digest: str) -> bool | None:
-        """Whether a file repeats another one and is not noted yet; None if its content is new."""
+    def has(self, name: str, digest: str) -> bool:
+        """Whether a file of this content is noted by this name."""
         known = self.scored.get(digest)
-        if known is None:
-            return None
-        return known.file != name and (name, digest) not in self.repeated
+        return known is not None and (known.file == name or (name, digest) in self.repeated)
 
 
 def part_name(name: str, digest: str) -> str:
@@ -149,25 +146,20 @@ def read_ledger(folder: str) -> Ledger:
         file = open_inside(folder, LEDGER)
     except (FileNotFoundError, NotADirectoryError):  # a file in the folder's place is refused before it is written to
         return ledger
-    with file:
-        _read_lines(file, ledger, os.path.join(folder, LEDGER))
-    return ledger
-
-
-def _read_lines(file: BinaryIO, ledger: Ledger, path: str) -> None:
     torn: int | None = None
-    number = 0
-    while line := file.readline(MAX_LINE_BYTES):
-        number += 1
-        entry = _parse(line)
-        if entry is None:
-            torn = torn or number
-        elif torn is not None:
-            # A run that dies leaves one cut line, and it is the last: this is something else.
-            raise FormatError("damaged", f"Line {torn} of the ledger {path} is damaged.", RESTORE)
-        else:
-            ledger.add(entry)
-            ledger.end += len(line)
+    with file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
+            entry = _parse(line)
+            if entry is None:
+                torn = torn or number
+            elif torn is not None:
+                # A run that dies leaves one cut line, and it is the last: this is something else.
+                path = os.path.join(folder, LEDGER)
+                raise FormatError("damaged", f"Line {torn} of the ledger {path} is damaged.", RESTORE)
+            else:
+                ledger.add(entry)
+                ledger.end += len(line)
+    return ledger
 
 
 def _parse(line: bytes) -> Entry | None:
@@ -179,15 +171,12 @@ def _parse(line: bytes) -> Entry | None:
         return None
     if not isinstance(record, dict):
         return None
-    kind: type[Scored] | type[Repeated] = Repeated if "repeats" in record else Scored
-    types = _TYPES[kind]
-    if kind is Scored:
-        record = {"marked": 0, **record}
-    if record.keys() != types.keys() or any(type(record[name]) is not wanted for name, wanted in types.items()):
+    kind: type[Entry] = Repeated
+    if "repeats" not in record:
+        kind, record = Scored, {"marked": 0, **record}
+    if {name: type(value) for name, value in record.items()} != _TYPES[kind]:
         return None
-    if kind is Scored and not PART.fullmatch(record["part"]):
-        return None
-    return kind(**record)
+    return None if kind is Scored and not PART.fullmatch(record["part"]) else kind(**record)
 
 
 _TYPES: Mapping[type, Mapping[str, type]] = {kind: get_type_hints(kind) for kind in (Scored, Repeated)}
@@ -195,20 +184,9 @@ _TYPES: Mapping[type, Mapping[str, type]] = {kind: get_type_hints(kind) for kind
 
 def leftovers(folder: str, ledger: Ledger) -> tuple[list[Scored], list[str]]:
     """What a dead run left in a folder: parts that it noted, to be completed, and names of what it did not note."""
-    noted: list[Scored] = []
-    others: list[str] = []
-    parts = None
-    for name in os.listdir(folder):
-        found = ASIDE.fullmatch(name)
-        if found is None:
-            continue
-        if parts is None:
-            parts = {entry.aside: entry for entry in ledger.scored.values()}
-        if name in parts:
-            noted.append(parts[name])
-        else:
-            others.append(name)
-    return noted, others
+    names = [name for name in os.listdir(folder) if ASIDE.fullmatch(name)]
+    parts = {entry.aside: entry for entry in ledger.scored.values()} if names else {}
+    return [parts[name] for name in names if name in parts], [name for name in names if name not in parts]
 
 
 def recover(folder: str) -> tuple[Ledger, int]:
@@ -217,19 +195,15 @@ def recover(folder: str) -> tuple[Ledger, int]:
     The ledger then, and how many parts were completed. For the only writer of the folder.
     """
     ledger = read_ledger(folder)
-    _cut(folder, ledger.end)
+    path = os.path.join(folder, LEDGER)
+    if os.path.exists(path) and os.path.getsize(path) > ledger.end:
+        os.truncate(path, ledger.end)
+        flush(path)
     noted, others = leftovers(folder, ledger)
     _rename(folder, noted)
     for name in others:
         delete(os.path.join(folder, name))
     return ledger, len(noted)
-
-
-def _cut(folder: str, end: int) -> None:
-    path = os.path.join(folder, LEDGER)
-    if os.path.exists(path) and os.path.getsize(path) > end:
-        os.truncate(path, end)
-        flush(path)
 
 
 def publish(folder: str, entries: Sequence[Entry]) -> None:
@@ -239,19 +213,14 @@ def publish(folder: str, entries: Sequence[Entry]) -> None:
     scored = [entry for entry in entries if isinstance(entry, Scored)]
     if scored:
         flush(folder)  # the names of what was written aside: a note must not outlive it
-    _append(folder, entries)
-    _rename(folder, scored)
-
-
-def _append(folder: str, entries: Iterable[Entry]) -> None:
-    lines = b"".join(_line(entry) for entry in entries)
     is_new = not os.path.exists(os.path.join(folder, LEDGER))
     with open_to_append(folder, LEDGER) as file:
-        file.write(lines)
+        file.write(b"".join(map(_line, entries)))
         file.flush()
         flush_handle(file.fileno())
     if is_new:
         flush(folder)
+    _rename(folder, scored)
 
 
 def _line(entry: Entry) -> bytes:
@@ -268,24 +237,26 @@ def _rename(folder: str, entries: Sequence[Scored]) -> None:
 
 def describe_ledger(ledger: Ledger) -> dict[str, Any]:
     """What was scored, by which models, as plain values."""
-    by_model: dict[str, dict[str, Any]] = {}
-    for entry in ledger.scored.values():
-        found = by_model.setdefault(
-            entry.model, {"model": entry.model, "files": 0, "rows": 0, "marked": 0, "newest": entry.time}
-        )
-        found["files"] += 1
-        found["rows"] += entry.rows
-        found["marked"] += entry.marked
-        found["newest"] = max(found["newest"], entry.time)
-    newest = max(ledger.scored.values(), key=lambda entry: entry.time, default=None)
+    scored = [*ledger.scored.values()]
+    by_model: dict[str, list[Scored]] = {}
+    for entry in scored:
+        by_model.setdefault(entry.model, []).append(entry)
+    models = [
+        {"model": model, **_totals(entries), "newest": max(entry.time for entry in entries)}
+        for model, entries in by_model.items()
+    ]
+    newest = max(scored, key=lambda entry: entry.time, default=None)
     return {
-        "files": len(ledger.scored),
-        "rows": sum(entry.rows for entry in ledger.scored.values()),
-        "marked": sum(entry.marked for entry in ledger.scored.values()),
+        **_totals(scored),
         "repeated": len(ledger.repeated),
         "newest": None if newest is None else {"file": newest.file, "time": newest.time, "part": newest.part},
-        "models": sorted(by_model.values(), key=lambda found: str(found["newest"])),
+        "models": sorted(models, key=lambda found: str(found["newest"])),
     }
+
+
+def _totals(entries: Sequence[Scored]) -> dict[str, int]:
+    rows, marked = sum(entry.rows for entry in entries), sum(entry.marked for entry in entries)
+    return {"files": len(entries), "rows": rows, "marked": marked}
 
 
 def news_of_predict(step: PredictStep) -> StepNews:
@@ -302,12 +273,12 @@ def news_of_predict(step: PredictStep) -> StepNews:
     unusable: list[Unusable] = []
     fates = Counter(
         "new" if isinstance(fate, StorageError) else fate
-        for _, _, fate in look_through(files_of(step.data, step.settle, unusable), ledger, cache)
+        for _, fate in look_through(files_of(step.data, step.settle, unusable), ledger, cache)
     )
     cache.save()
     found = (
         (fates["new"] + len(unusable), "new file", "new files"),  # the latter not scored, and told of by every run
-        (fates["twice"] + fates["repeated"], "repeated file", "repeated files"),
+        (fates["repeated"], "repeated file", "repeated files"),
         (unfinished, "part of an interrupted run", "parts of an interrupted run"),
     )
     said = [count(number, one, many) for number, one, many in found if number]
@@ -316,8 +287,8 @@ def news_of_predict(step: PredictStep) -> StepNews:
 
 def look_through(
     files: Iterable[SourceFile], ledger: Ledger, cache: DigestCache
-) -> Iterator[tuple[SourceFile, str, Fate | StorageError]]:
-    """The files that there is something to do about, with the digest of their content, or why there is none."""
+) -> Iterator[tuple[NewFile, Fate | StorageError]]:
+    """The files that there is something to do about; without a digest where they wait or cannot be read."""
     found: set[str] = set()
     for file in files:
         if not file.settled and _is_as_noted(file, ledger, cache):
@@ -327,18 +298,14 @@ def look_through(
         except StorageError as error:
             if is_out_of_reach(file, error):
                 raise
-            yield file, "", error
+            yield NewFile(file, ""), error
             continue
         if digest is None:
-            yield file, "", "waiting"
+            yield NewFile(file, ""), "waiting"
             continue
-        repeats = ledger.repeats(file.name, digest)
-        if repeats is None:
-            fate: Fate = "twice" if digest in found else "new"
+        if not ledger.has(file.name, digest):
+            yield NewFile(file, digest), "repeated" if digest in ledger.scored or digest in found else "new"
             found.add(digest)
-            yield file, digest, fate
-        elif repeats:
-            yield file, digest, "repeated"
 
 
 def _is_as_noted(file: SourceFile, ledger: Ledger, cache: DigestCache) -> bool:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from protodask._version import __version__
+from protodask.data.news.new_sources import NewFile
 from protodask.data.places.local_files import flush
 from protodask.data.places.locations import storage_errors
 from protodask.data.tables.small_files import NotSmallError, encode_file, is_small
-from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
+from protodask.data.tables.source_files import bytes_digest, digest_of, is_unchanged, open_file
 from protodask.engine import Arrays, Block, Engine
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
 from protodask.pipeline.each_file.ledger import Scored, part_name
@@ -28,14 +29,6 @@ from protodask.prototypes.scoring import predict_block
 
 SOURCE = "source"
 """The column of a part that holds the name of the file its rows are from."""
-
-
-@dataclass(frozen=True)
-class NewFile:
-    """A file to be scored."""
-
-    file: SourceFile
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -60,6 +53,10 @@ Outcome = Scored | Changed | Failed | NewFile
 """What became of a file; itself where it has more in it than its size says, to be scored block by block."""
 
 
+class ChangedError(Exception):
+    """There is something else in a file than was found there."""
+
+
 class PartError(StorageError):
     """A part cannot be written, which is not the fault of the file it is of."""
 
@@ -78,10 +75,6 @@ class Scoring:
     """What was said of how rows are read and scored."""
     schema: bytes | None = None
     """The columns of the parts, as an Arrow schema; None as long as nobody knows them."""
-
-    def aside(self, entry: Scored) -> str:
-        """Where the part of a file is written."""
-        return os.path.join(self.folder, entry.aside)
 
     def entry(self, new: NewFile, rows: int, marked: int) -> Scored:
         """What the ledger is to say of a file, of whose rows so many are marked."""
@@ -105,12 +98,9 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
     """Score the file of a block's number."""
     new = files[block.number]
     try:
-        content = _content(new)
-        if content is None:
-            return [Changed(new.file.name)]
-        table = _small_table(new, content, scoring, model)
+        table = _small_table(new, scoring, model)
         entry = scoring.entry(new, table.num_rows, table[PREDICTED].null_count)
-        _write(_fitted(table, scoring.schema), scoring.aside(entry))
+        _write(_fitted(table, scoring.schema), os.path.join(scoring.folder, entry.aside))
     except NotSmallError:
         return [new]
     except Exception as error:
@@ -134,7 +124,7 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
                 source, predict_block, model_there, scoring.n_batches, scoring.step.calibrated, sink=sink, label=label
             )
             engine.forget(source)
-            _join(sink, source.layout.n_blocks, scoring.aside(entry))
+            _join(sink, source.layout.n_blocks, os.path.join(scoring.folder, entry.aside))
         finally:
             shutil.rmtree(blocks, ignore_errors=True)
     except Exception as error:
@@ -149,11 +139,8 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
     try:
         table = None
         if is_small(new.file.path, new.file.size):
-            content = _content(new)
-            if content is None:
-                return Changed(new.file.name)
             with suppress(NotSmallError):
-                table = _small_table(new, content, scoring, model)
+                table = _small_table(new, scoring, model)
         if table is None:
             source = scoring.step.rows(model, engine, new.file.path)
             found = predict_block(source.read(0), model, scoring.n_batches, scoring.step.calibrated)
@@ -163,21 +150,17 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
     return bytes(table.schema.remove_metadata().serialize())
 
 
-def _content(new: NewFile) -> bytes | None:
-    """What is in a file, or None if that is not what was found there."""
-    try:
-        with storage_errors(new.file.path, "reading"), open_file(new.file.path) as file:
-            content: bytes = file.read()
-    except StorageError:
-        if is_unchanged(new.file):
-            raise
-        return None
-    return content if bytes_digest(content) == new.digest and is_unchanged(new.file) else None
+def _content(new: NewFile) -> bytes:
+    with storage_errors(new.file.path, "reading"), open_file(new.file.path) as file:
+        content: bytes = file.read()
+    if bytes_digest(content) != new.digest or not is_unchanged(new.file):
+        raise ChangedError
+    return content
 
 
-def _small_table(new: NewFile, content: bytes, scoring: Scoring, model: PrototypeSet) -> Any:
+def _small_table(new: NewFile, scoring: Scoring, model: PrototypeSet) -> Any:
     arrays = encode_file(
-        content,
+        _content(new),
         new.file.path,
         read_columns(model, scoring.step.unseen),
         target_name=model.target_name,
@@ -282,7 +265,7 @@ def failure(new: NewFile, error: Exception) -> Changed | Failed:
     """
     if isinstance(error, (PartError, ClusterError)) and not isinstance(error, LostTaskError):
         raise error
-    if not is_unchanged(new.file):
+    if isinstance(error, ChangedError) or not is_unchanged(new.file):
         return Changed(new.file.name)
     if isinstance(error, MemoryError):
         remedy = "Divide it into smaller files, or give the run more memory."

@@ -5,22 +5,23 @@ from __future__ import annotations
 import base64
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, groupby, islice
 from operator import add
 from typing import Any
 
 from protodask.data.arrays.array_store import store_key
 from protodask.data.arrays.rows import BlockNumbers
+from protodask.data.news.new_sources import NewFile
 from protodask.data.places.local_files import delete, make_durable, place_aside, remove
 from protodask.data.places.locations import locate, storage_errors
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.storage import check_outside, read_marker, write_marker
 from protodask.data.tables.small_files import is_small
-from protodask.data.tables.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
+from protodask.data.tables.source_files import DigestCache, Unusable, cache_beside, files_of
 from protodask.data.tables.table_files import check_parquet, is_parquet
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
@@ -38,7 +39,6 @@ from protodask.pipeline.each_file.parts import (
     SOURCE,
     Changed,
     Failed,
-    NewFile,
     Outcome,
     Scoring,
     columns_of,
@@ -245,17 +245,14 @@ class _Run:
     waiting: list[str] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    twice: list[NewFile] = field(default_factory=list)
-    """Files with the content of others that this run is to score."""
+    repeating: list[NewFile] = field(default_factory=list)
+    """Files with the content of others that are scored, or that this run is to score."""
 
     def score(self) -> FilesScored:
         completed = 0
         if _is_there(self.where):
             self.ledger, completed = recover(self.where)
-        new = self._new_files()
-        first = next(new, None)
-        if first is not None:
-            self._score(chain((first,), new))
+        self._score(self._new_files())
         self._note_repeated()
         return FilesScored(
             path=self.where,
@@ -272,69 +269,55 @@ class _Run:
         unusable: list[Unusable] = []
         files = files_of(self.step.data, self.step.settle, unusable)
         self.failed += [_unusable(one.name, one.error) for one in unusable]
-        self._refuse_parts(files)
-        cache = DigestCache(cache_beside(self.where))
-        noted: list[Repeated] = []
-        # Small ones first, then the largest last: one that takes more memory than there is may end the process.
-        files_in_order = sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size)
-        try:
-            for file, digest, fate in look_through(files_in_order, self.ledger, cache):
-                match fate:
-                    case StorageError():
-                        self.failed.append(_unusable(file.name, fate))
-                    case "waiting":
-                        self.waiting.append(file.name)
-                    case "twice":
-                        self.twice.append(NewFile(file, digest))
-                    case "new":
-                        yield NewFile(file, digest)
-                    case "repeated":
-                        noted.append(self._repetition(file.name, digest))
-        finally:
-            cache.save()
-        self._note(noted)
-
-    def _refuse_parts(self, files: Sequence[SourceFile]) -> None:
         if inside := [file.path for file in files if file.path.startswith(self.where + os.sep)]:
             raise InputError(
                 "places-overlap",
                 f"{inside[0]} is in the folder that is written to, and would be scored.",
                 "Give a folder for the parts that the files to be scored are not in.",
             )
+        cache = DigestCache(cache_beside(self.where))
+        # Small ones first, then the largest last: one that takes more memory than there is may end the process.
+        files_in_order = sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size)
+        try:
+            for new, fate in look_through(files_in_order, self.ledger, cache):
+                match fate:
+                    case StorageError():
+                        self.failed.append(_unusable(new.file.name, fate))
+                    case "waiting":
+                        self.waiting.append(new.file.name)
+                    case "repeated":
+                        self.repeating.append(new)
+                    case "new":
+                        yield new
+        finally:
+            cache.save()
 
     def _score(self, new: Iterator[NewFile]) -> None:
+        first = next(new, None)
+        if first is None:  # the model is not even read
+            return
         model = self.load(self.step.model)
-        count = model.scored_batches(self.step.batches, self.step.calibrated)
-        scoring = Scoring(
-            folder=self.where,
-            run=secrets.token_hex(4),
-            fingerprint=model_fingerprint(model),
-            n_batches=count,
-            step=self.step,
-        )
+        n_batches = model.scored_batches(self.step.batches, self.step.calibrated)
+        scoring = Scoring(self.where, secrets.token_hex(4), model_fingerprint(model), n_batches, self.step)
         schema = _read_schema(self.where, model, self.step.keep) if _is_there(self.where) else None
         while schema is None:
-            first = next(new, None)
-            if first is None:
-                return
             found = columns_of(first, scoring, model, self.engine)
             if isinstance(found, bytes):
                 schema = found
                 _create(self.where, schema)
-                new = chain((first,), new)
-            else:
-                self._take([found])
+                break
+            self._take([found])
+            first = next(new, None)
+            if first is None:
+                return
         scoring = replace(scoring, schema=schema)
         shared = self.engine.share(model)
-        for batch in _batches(new):
-            if is_small(batch[0].file.path, batch[0].file.size):
-                outcomes = self._score_small(batch, scoring, shared)
-                self._take(outcomes)
-                large = [outcome for outcome in outcomes if isinstance(outcome, NewFile)]
-            else:
-                large = list(batch)
-            for one in large:
-                self._take([score_large_file(one, scoring, model, self.engine)])
+        for small, batch in _batches(chain((first,), new)):
+            outcomes = self._score_small(batch, scoring, shared) if small else batch
+            self._take(outcomes)
+            for outcome in outcomes:
+                if isinstance(outcome, NewFile):
+                    self._take([score_large_file(outcome, scoring, model, self.engine)])
         for name in leftovers(self.where, self.ledger)[1]:  # of files that changed while they were scored
             delete(os.path.join(self.where, name))
 
@@ -361,25 +344,18 @@ class _Run:
 
     def _note_repeated(self) -> None:
         failures = {one.digest: one for one in self.failed}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         noted: list[Repeated] = []
-        for new in self.twice:
-            if new.digest in self.ledger.scored:
-                noted.append(self._repetition(new.file.name, new.digest))
+        for new in self.repeating:
+            known = self.ledger.scored.get(new.digest)
+            if known is not None:
+                noted.append(Repeated(new.file.name, new.digest, known.file, now))
             elif new.digest in failures:
                 self.failed.append(replace(failures[new.digest], file=new.file.name))
             else:
                 self.waiting.append(new.file.name)
-        self._note(noted)
-
-    def _repetition(self, name: str, digest: str) -> Repeated:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return Repeated(name, digest, self.ledger.scored[digest].file, now)
-
-    def _note(self, noted: Sequence[Repeated]) -> None:
         publish(self.where, noted)
-        for entry in noted:
-            self.ledger.add(entry)
-            self.repeated.append(entry.file)
+        self.repeated += [entry.file for entry in noted]
 
 
 _SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, add, identity, writes=True)
@@ -390,20 +366,11 @@ def _unusable(name: str, error: ProtodaskError) -> Failed:
     return Failed(name, "", error.code, error.seen, error.remedy)
 
 
-def _batches(files: Iterator[NewFile]) -> Iterator[tuple[NewFile, ...]]:
-    """Small files together, large ones alone."""
-    batch: list[NewFile] = []
-    for new in files:
-        small = is_small(new.file.path, new.file.size)
-        if batch and (not small or len(batch) == BATCH_FILES):
-            yield tuple(batch)
-            batch = []
-        if small:
-            batch.append(new)
-        else:
-            yield (new,)
-    if batch:
-        yield tuple(batch)
+def _batches(files: Iterable[NewFile]) -> Iterator[tuple[bool, list[NewFile]]]:
+    """Small files together, large ones alone; with each batch, whether it is of small ones."""
+    for small, group in groupby(files, lambda new: is_small(new.file.path, new.file.size)):
+        while batch := list(islice(group, BATCH_FILES if small else 1)):
+            yield small, batch
 
 
 def _is_there(where: str) -> bool:

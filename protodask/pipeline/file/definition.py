@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from protodask.errors import Code, InputError, ProtodaskError
@@ -92,14 +93,14 @@ def read_pipeline(
     description = content.get("description", "")
     if not isinstance(description, str):
         raise InputError("bad-setting", f"The pipeline {path}: description is {shown(description)}.", "Give text.")
-    variables = _variables(document, settings or {}, environment)
+    variables = _variables(document, settings or {}, environment, nullcontext())
     steps = content.get("steps")
     if not isinstance(steps, list) or not steps:
         raise InputError(
             "setting-missing", f"The pipeline {path} has no steps.", "Add a list `steps:` of what is to be done."
         )
     try:
-        named = _steps(document, steps, variables)
+        parsed, names, notes = zip(*_steps(document, steps, variables), strict=True)
     except RecursionError as error:
         raise InputError(
             "bad-setting", f"The pipeline {path} contains itself.", "Remove the alias that leads back."
@@ -108,13 +109,13 @@ def read_pipeline(
         path,
         description.strip(),
         variables,
-        tuple(entry.step for entry in named),
-        tuple(entry.name for entry in named),
-        tuple(entry.line for entry in named),
+        parsed,
+        names,
+        tuple(document.line("steps", position) for position in range(len(steps))),
         _state(document, variables),
-        convert(document.content.get("overlap", "refuse"), Overlap, f"{_at(document, 'overlap')}: overlap"),
+        convert(content.get("overlap", "refuse"), Overlap, f"{_at(document, 'overlap')}: overlap"),
         _notify(document, variables),
-        tuple(note for entry in named for note in entry.notes),
+        tuple(chain.from_iterable(notes)),
     )
     _check_circles(pipeline)
     return pipeline
@@ -135,29 +136,20 @@ def _check_circles(pipeline: Pipeline) -> None:
                         )
 
 
-@dataclass(frozen=True)
-class Beforehand:
-    """What counts of a pipeline file whatever is wrong with the rest: who is to hear of it, and what was before."""
+def read_beforehand(path: str, settings: Sequence[str]) -> tuple[str, Notify | None]:
+    """What counts of a pipeline file whatever is wrong with the rest: the folder of what was before, and who is told.
 
-    state_folder: str
-    notify: Notify | None = None
-
-
-def read_beforehand(path: str, settings: Sequence[str]) -> Beforehand:
-    """Read it by itself, as far as it can be read; `settings` are texts "name=value"."""
+    It is read by itself, as far as it can be; `settings` are texts "name=value".
+    """
     given = dict(text.split("=", 1) for text in settings if "=" in text)
-    found: dict[str, Variable] = {}
     folder, notify = usual_state_folder(path), None
     with suppress(ProtodaskError):
         document = read_document(path)
-        variables = document.content.get("variables")
-        for name, default in variables.items() if isinstance(variables, Mapping) else ():
-            with suppress(InputError):
-                found[name] = _variable(document, name, default, found, given, os.environ)
+        variables = _variables(document, given, os.environ, suppress(InputError))
         with suppress(InputError):
-            folder = _state(document, found) or folder
-        notify = _notify(document, found)
-    return Beforehand(folder, notify)
+            folder = _state(document, variables) or folder
+        notify = _notify(document, variables)
+    return folder, notify
 
 
 def usual_state_folder(path: str) -> str:
@@ -209,88 +201,76 @@ def _notify(document: Document, variables: Mapping[str, Variable]) -> Notify | N
 
 
 def _variables(
-    document: Document, settings: Mapping[str, Variable], environment: Mapping[str, str]
+    document: Document,
+    settings: Mapping[str, Variable],
+    environment: Mapping[str, str],
+    unless_wrong: AbstractContextManager[object, bool | None],
 ) -> dict[str, Variable]:
+    """The variables with their values; `unless_wrong` is around each of them, and may suppress its errors."""
     content = document.content.get("variables")
-    given = {} if content is None else content
-    where = f"The pipeline {document.path}: variables"
-    if not isinstance(given, Mapping):
-        raise InputError("bad-setting", f"{where} are {shown(given)}.", "Give names and values.")
-    if unknown := [name for name in settings if name not in given]:
-        raise InputError(
-            "unknown-name",
-            f"The pipeline {document.path} has no variable {unknown[0]!r}.",
-            f"{suggestion(unknown[0], map(str, given))}Its variables are {', '.join(map(str, given))}."
-            if given
-            else "It has no variables to set.",
-        )
+    given: Mapping[Any, Any] = content if isinstance(content, Mapping) else {}
+    with unless_wrong:
+        if content is not None and not isinstance(content, Mapping):
+            said = f"The pipeline {document.path}: variables are {shown(content)}."
+            raise InputError("bad-setting", said, "Give names and values.")
+        if unknown := [name for name in settings if name not in given]:
+            raise InputError(
+                "unknown-name",
+                f"The pipeline {document.path} has no variable {unknown[0]!r}.",
+                f"{suggestion(unknown[0], map(str, given))}Its variables are {', '.join(map(str, given))}."
+                if given
+                else "It has no variables to set.",
+            )
     found: dict[str, Variable] = {}
     for name, default in given.items():
-        found[name] = _variable(document, name, default, found, settings, environment)
+        with unless_wrong:
+            said = f"{_at(document, 'variables', name)}: variables"
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                remedy = "Use letters, digits and underscores."
+                raise InputError("bad-setting", f"{said} have the name {shown(name)}.", remedy)
+            value: Any = settings.get(name, environment.get(f"{ENVIRONMENT}{name}", default))
+            if not isinstance(value, str | int | float | bool):
+                remedy = "Give text, a number, or true or false."
+                raise InputError("bad-setting", f"{said}: {name} is {shown(value)}.", remedy)
+            found[name] = _fill(value, found, f"{said}: {name}")
     return found
 
 
-def _variable(
-    document: Document,
-    name: Any,
-    default: Any,
-    above: Mapping[str, Variable],
-    settings: Mapping[str, Variable],
-    environment: Mapping[str, str],
-) -> Variable:
-    said = f"{_at(document, 'variables', name)}: variables"
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise InputError("bad-setting", f"{said} have the name {shown(name)}.", "Use letters, digits and underscores.")
-    value = settings.get(name, environment.get(f"{ENVIRONMENT}{name}", default))
-    if not isinstance(value, str | int | float | bool):
-        raise InputError("bad-setting", f"{said}: {name} is {shown(value)}.", "Give text, a number, or true or false.")
-    filled: Variable = _fill(value, above, f"{said}: {name}")
-    return filled
+_Named = tuple[Step, str, Sequence[str]]
+"""A step, its own name, and notes on how it is written."""
 
 
-@dataclass(frozen=True)
-class _Named:
-    step: Step
-    name: str
-    line: int
-    notes: tuple[str, ...] = ()
-
-
-def _steps(document: Document, entries: Sequence[Any], variables: Mapping[str, Variable]) -> tuple[_Named, ...]:
+def _steps(document: Document, entries: Sequence[Any], variables: Mapping[str, Variable]) -> Iterator[_Named]:
     known = dict(variables)
     taken = set(variables)
-    named: list[_Named] = []
     for number, entry in enumerate(entries, start=1):
-        found = _step(document, entry, known, number)
-        if found.name:
-            if found.name in taken:
-                raise InputError(
-                    "named-twice",
-                    f"{_at(document, 'steps', number - 1)}, step {number} has the name {found.name!r}, which is taken.",
-                    "Choose one that no variable and no other step has.",
-                )
-            taken.add(found.name)
-            known |= _outputs(found)
-        named.append(found)
-    return tuple(named)
+        step, name, notes = _step(document, entry, known, number)
+        if name in taken:
+            raise InputError(
+                "named-twice",
+                f"{_at(document, 'steps', number - 1)}, step {number} has the name {name!r}, which is taken.",
+                "Choose one that no variable and no other step has.",
+            )
+        if name:
+            taken.add(name)
+            known |= _outputs(step, name)
+        yield step, name, notes
 
 
-def _outputs(named: _Named) -> dict[str, Variable]:
+def _outputs(step: Step, name: str) -> dict[str, Variable]:
     """What steps below can refer to: `${name}` is what the step writes first, `${name.out}` one by its setting."""
     places = {
-        f"{named.name}.{key_of(field)}": getattr(named.step, field)
-        for field in settings_of_places(type(named.step), Place.WRITTEN)
-        if getattr(named.step, field) is not None
+        f"{name}.{key_of(field)}": getattr(step, field)
+        for field in settings_of_places(type(step), Place.WRITTEN)
+        if getattr(step, field) is not None
     }
-    return {**({named.name: next(iter(places.values()))} if places else {}), **places}
+    return {**({name: next(iter(places.values()))} if places else {}), **places}
 
 
 def _step(document: Document, entry: Any, known: Mapping[str, Variable], number: int) -> _Named:
     where = f"{_at(document, 'steps', number - 1)}, step {number}"
     remedy = f"Begin it with the name of one step: {', '.join(STEPS)}."
-    if not isinstance(entry, Mapping):
-        raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)
-    entry = dict(entry)
+    entry = dict(entry) if isinstance(entry, Mapping) else {}
     name = entry.pop("name", "")
     if len(entry) != 1:
         raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)
@@ -308,7 +288,7 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], number:
         keys = () if key is None else (kind, key)
         return f"{_at(document, 'steps', number - 1, *keys)}, step {number} ({kind})"
 
-    parsed, notes = kind, tuple[str, ...]()
+    parsed, notes = kind, list[str]()
     if isinstance(values, Mapping):
         if kind == "ingest" and "append" in values:
             raise InputError(
@@ -320,10 +300,11 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], number:
         for key, other in STEPS[kind].moved.items():
             value = values.pop(key, None)
             if value is not None and convert(value, bool, f"{at(key)}: {key}"):
-                notes, parsed = (f"{at(key)}: with `{key}` it is the step `{other}` now: write that.",), other
+                parsed = other
+                notes = [f"{at(key)}: with `{key}` it is the step `{other}` now: write that."]
             elif value is not None:
-                notes = (f"{at(key)}: `{key}` is a step of its own now: leave it out.",)
-    return _Named(parse_record(STEPS[parsed], values, at), name, document.line("steps", number - 1), notes)
+                notes = [f"{at(key)}: `{key}` is a step of its own now: leave it out."]
+    return parse_record(STEPS[parsed], values, at), name, notes
 
 
 def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:

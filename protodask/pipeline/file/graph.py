@@ -68,11 +68,11 @@ def _writes(node: Node) -> str:
 def graph_svg(nodes: Sequence[Node]) -> str:
     """The same as an image: a box for each step below those that it comes after, with lines between them."""
     layers: dict[int, int] = {}
-    for node in nodes:
-        layers[node.number] = 1 + max((layers[number] for number in node.after), default=-1)
     columns: dict[int, int] = {}
     for node in nodes:
-        columns[node.number] = sum(layers[other] == layers[node.number] for other in columns)
+        layer = 1 + max((layers[number] for number in node.after), default=-1)
+        columns[node.number] = list(layers.values()).count(layer)
+        layers[node.number] = layer
     across = max(columns.values()) + 1
     size = (
         GAP_X + across * (WIDTH + GAP_X),
@@ -106,12 +106,8 @@ def _box(node: Node, x: int, y: int) -> Iterator[str]:
     yield 'fill="#eef3fa" stroke="#47689c"/>'
     yield f'<text x="{x + WIDTH // 2}" y="{y + 18}" text-anchor="middle">{escape(_short(node.name))}</text>'
     yield f'<text x="{x + WIDTH // 2}" y="{y + 35}" text-anchor="middle" font-size="11" fill="#555">'
-    yield f"{escape(_short(_made(node)))}</text></g>\n"
-
-
-def _made(node: Node) -> str:
-    """What a step is, and what it writes, without the folders."""
-    return " ".join((node.kind, ", ".join(place.rsplit("/", 1)[-1] for place in node.writes))).strip()
+    names = ", ".join(place.rsplit("/", 1)[-1] for place in node.writes)  # without the folders
+    yield f"{escape(_short(f'{node.kind} {names}'.strip()))}</text></g>\n"
 
 
 def _short(text: str) -> str:

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
-from functools import cache, partial
-from typing import Any, get_args, get_type_hints
+from functools import cache
+from typing import Any, get_args
 
 from protodask.data.places.locations import is_url, locate
 from protodask.data.places.references import split_reference
 from protodask.data.tables.source_files import check_present, is_table_path
+from protodask.pipeline.file.values import hints_of
 from protodask.pipeline.steps.base import Place, Step, option_of
 from protodask.pipeline.steps.training import Training, run_directory
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
 
-_hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
-
 
 def settings_of_places(kind: type[Step], place: Place) -> tuple[str, ...]:
     """The settings of a step that name what it reads, or what it writes; of the latter the principal one first."""
-    hints = _hints(kind)
+    hints = hints_of(kind)
     return tuple(field.name for field in fields(kind) if names(hints[field.name], place))
 
 
 @cache
 def settings_that_do_not_count(kind: type[Step]) -> frozenset[str]:
     """The settings of a step that change how it is done, and not what comes of it."""
-    said = {name: option_of(hint) for name, hint in _hints(kind).items()}
+    said = {name: option_of(hint) for name, hint in hints_of(kind).items()}
     return frozenset(name for name, option in said.items() if option is not None and not option.counts)
 
 

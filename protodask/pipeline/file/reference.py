@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import getdoc
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 from protodask.pipeline.file.definition import NAME, STEP_NAME, Overlap
 from protodask.pipeline.file.places import names
-from protodask.pipeline.file.values import TRUTH, WRITTEN, is_required, key_of, ordered_fields
+from protodask.pipeline.file.values import TRUTH, WRITTEN, as_written, hints_of, is_required, key_of, ordered_fields
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Option, Place, Step, option_of, plain_hint
 from protodask.pipeline.telling.notify import Notify
@@ -52,17 +52,15 @@ def told_in_files(said: Option, hint: Any) -> str:
 
 def default_in_files(said: Option | None, field: Field[Any], hint: Any) -> str:
     """The default as it is written in a file, or in words where it depends on the data; empty if there is none."""
-    default = field.default
-    if isinstance(default, bool):
-        return str(default).lower()
-    if default not in (None, (), MISSING):
-        return str(default)
-    shown = "" if said is None or said.shown is None else said.shown
-    if shown and bool in get_args(hint) and said is not None:
-        return str((said.flag or "").startswith(f"--{shown}/")).lower()
-    if shown and any(get_origin(part) is tuple for part in get_args(hint)):
-        return f"[{', '.join(shown.split())}]"
-    return shown
+    if field.default not in (None, (), MISSING):
+        return as_written(field.default)
+    if said is None or said.shown is None:
+        return ""
+    if bool in get_args(hint):
+        return as_written((said.flag or "").startswith(f"--{said.shown}/"))
+    if any(get_origin(part) is tuple for part in get_args(hint)):
+        return f"[{', '.join(said.shown.split())}]"
+    return said.shown
 
 
 def _step(step: type[Step]) -> Iterator[str]:
@@ -71,7 +69,7 @@ def _step(step: type[Step]) -> Iterator[str]:
     yield f"Command: `protodask {' '.join(step.command_words())}`.\n"
     yield "| setting | value | default | meaning |"
     yield "| --- | --- | --- | --- |"
-    hints = get_type_hints(step, include_extras=True)
+    hints = hints_of(step)
     for field in ordered_fields(step):
         hint = hints[field.name]
         said, plain = option_of(hint), plain_hint(hint)
@@ -199,7 +197,7 @@ def _with_common_settings(records: Mapping[str, dict[str, Any]]) -> dict[str, An
 
 
 def _record(record: type[Any]) -> dict[str, Any]:
-    hints = get_type_hints(record, include_extras=True)
+    hints = hints_of(record)
     fields = ordered_fields(record)
     required = [key_of(field.name) for field in fields if is_required(field)]
     return {

@@ -12,8 +12,8 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from typing import Any, Literal, TypeVar, Union
+from functools import cache, partial
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 from protodask.errors import Code, InputError
 from protodask.pipeline.steps import STEPS
@@ -41,7 +41,7 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
     if not isinstance(values, Mapping):
         raise InputError("bad-setting", f"{said(None)} has no keys and values.", f"Give some of {_keys(kind)}.")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    hints, least = _hints(kind), _least(kind)
+    hints = hints_of(kind)
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -54,8 +54,9 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
         if name in found:
             raise InputError("named-twice", f"{said(str(key))} has the key {key_of(name)!r} twice.", "Leave one out.")
         found[name] = None if value is None else convert(value, hints[name], f"{said(str(key))}: {key_of(name)}")
-        if value is not None and name in least and found[name] < least[name]:
-            raise _wrong(value, f"{said(str(key))}: {key_of(name)}", f"Give {least[name]:g} or more.")
+        option = option_of(hints[name])
+        if value is not None and option is not None and option.least is not None and found[name] < option.least:
+            raise _wrong(value, f"{said(str(key))}: {key_of(name)}", f"Give {option.least:g} or more.")
     given = {name: value for name, value in found.items() if value is not None}
     if absent := [name for name, field in fields.items() if is_required(field) and name not in given]:
         raise InputError(
@@ -70,16 +71,8 @@ def _said(where: str | Where) -> Where:
     return (lambda _: where) if isinstance(where, str) else where
 
 
-_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
-
-
-def _find_least(kind: type[Any]) -> dict[str, float]:
-    said = {name: option_of(hint) for name, hint in typing.get_type_hints(kind, include_extras=True).items()}
-    return {name: option.least for name, option in said.items() if option is not None and option.least is not None}
-
-
-_least: Callable[[Any], dict[str, float]] = cache(_find_least)
-"""The smallest values of fields of which that is said, see `protodask.pipeline.steps.base.Option`."""
+hints_of: Callable[[Any], dict[str, Any]] = cache(partial(typing.get_type_hints, include_extras=True))
+"""The types of a record's fields, with what is said of them."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -111,12 +104,15 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 def convert(value: Any, hint: Any, where: str) -> Any:
     """A plain value as the type of a field, or an error that says what the type is."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return convert(value, arguments[0], where)
     if origin in (Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return convert(value, inner, where)
     if origin is Literal:
         if value not in arguments:
-            raise _wrong(value, where, f"Choose {_either(arguments)}.", "unknown-name")
+            *first, last = map(str, arguments)
+            raise _wrong(value, where, f"Choose {', '.join(first)} or {last}.", "unknown-name")
         return value
     if origin is tuple:
         if arguments[-1] is not Ellipsis and not (isinstance(value, list) and len(value) == len(arguments)):
@@ -147,14 +143,10 @@ def _convert_plain(value: Any, hint: Any, where: str) -> Any:
             return value
         case bool():
             pass
-        case int() | float() if hint is str:
+        case str() | int() | float() if hint is str:
             return as_written(value)
-        case int() if hint in (int, float):
+        case int() | float() if hint is float or isinstance(value, hint):
             return hint(value)
-        case float() if hint is float:
-            return value
-        case str() if hint is str:
-            return value
         case str() if hint is bool and value in TRUTH:
             return TRUTH[value]
         case str() if hint in (int, float) and re.fullmatch(WRITTEN[hint], value):
@@ -207,11 +199,6 @@ def shown(value: Any) -> str:
 
 LONGEST_SHOWN = 200
 """Characters."""
-
-
-def _either(choices: tuple[Any, ...]) -> str:
-    *first, last = map(str, choices)
-    return f"{', '.join(first)} or {last}"
 
 
 _KNOWN = {field.name: field.name for kind in STEPS.values() for field in dataclasses.fields(kind)} | {

@@ -78,7 +78,7 @@ def _describe(path: str) -> dict[str, Any]:
 
 def describe_pipeline(path: str) -> dict[str, Any]:
     """How the last run of a pipeline file ended, and what became of each step when a run looked at it last."""
-    folder = locate(read_beforehand(path, ()).state_folder)
+    folder = locate(read_beforehand(path, ())[0])
     last = State(folder, path).last_run()
     if last is None:
         read_document(path)  # of a file that cannot be read nobody knows where its runs are noted

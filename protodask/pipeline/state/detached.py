@@ -17,7 +17,7 @@ from protodask.data.places.locations import locate, storage_errors
 from protodask.data.places.own_folder import make_folder
 from protodask.data.places.storage import check_free
 from protodask.data.places.whole_files import check_file_free
-from protodask.errors import ClusterError, InputError
+from protodask.errors import ClusterError, InputError, refusing
 from protodask.pipeline.file.yaml_file import read_mapping
 from protodask.pipeline.steps.fit import FitStep
 from protodask.pipeline.steps.training import run_directory
@@ -133,8 +133,18 @@ def _prepare_output(work: Work) -> str:
     return work.output
 
 
-def _progress(work: Work, otherwise: str) -> str:
-    return otherwise if work.run_dir is None else shlex.join(["protodask", "info", work.run_dir])
+def _job(
+    platform: Platform,
+    work: Work,
+    name: str,
+    output: Sequence[str],
+    queue: Sequence[str],
+    stop: Sequence[str],
+    inside: Sequence[str] = (),
+) -> Job:
+    """The job, given its commands: how far it is, its run directory says, looked at from `inside`, or else `queue`."""
+    progress = queue if work.run_dir is None else [*inside, "protodask", "info", work.run_dir]
+    return Job(platform, name, *map(shlex.join, (output, progress, stop)))
 
 
 def _start_process(work: Work) -> Job:
@@ -146,18 +156,14 @@ def _start_process(work: Work) -> Job:
         )
     # It outlives this process, which therefore does not wait for it.
     process.returncode = 0
-    show = shlex.join(["tail", "-f", place])
-    return Job("local", str(process.pid), show, _progress(work, show), f"kill {process.pid}")
+    show, number = ["tail", "-f", place], str(process.pid)
+    return _job("local", work, number, show, show, ["kill", number])
 
 
 def _submit_slurm(work: Work, variables: Mapping[str, str]) -> Job:
     sbatch = _program("sbatch", "Submit from a machine of the Slurm cluster, or choose another platform.")
-    try:
+    with refusing(ValueError, "bad-setting", f"{SBATCH_OPTIONS} cannot be split into options", "Close its quotes."):
         options = shlex.split(variables.get(SBATCH_OPTIONS, ""))
-    except ValueError as error:
-        raise InputError(
-            "bad-setting", f"{SBATCH_OPTIONS} cannot be split into options ({error}).", "Close its quotes."
-        ) from error
     place = _prepare_output(work)
     command = [
         sbatch,
@@ -172,13 +178,8 @@ def _submit_slurm(work: Work, variables: Mapping[str, str]) -> Job:
     answer = _ask(command, f"#!/bin/sh\nexec {shlex.join(_driver(work))}\n", "Slurm")
     number, _, cluster = answer.partition(";")
     where = [f"--clusters={cluster}"] if cluster else []
-    return Job(
-        "slurm",
-        number,
-        shlex.join(["tail", "-f", place]),
-        _progress(work, shlex.join(["squeue", *where, "--job", number])),
-        shlex.join(["scancel", *where, number]),
-    )
+    queue, stop = ["squeue", *where, "--job", number], ["scancel", *where, number]
+    return _job("slurm", work, number, ["tail", "-f", place], queue, stop)
 
 
 def _create_kubernetes(work: Work, variables: Mapping[str, str]) -> Job:
@@ -197,9 +198,8 @@ def _create_kubernetes(work: Work, variables: Mapping[str, str]) -> Job:
     name = _ask(
         [kubectl, *options, "create", "--filename", "-", "--output", "name"], yaml.safe_dump(manifest), "Kubernetes"
     )
-    logs = shlex.join([*shown, "logs", "--follow", name])
-    ask = logs if work.run_dir is None else shlex.join([*shown, "exec", name, "--", "protodask", "info", work.run_dir])
-    return Job("kubernetes", name, logs, ask, shlex.join([*shown, "delete", name]))
+    logs, inside = [*shown, "logs", "--follow", name], [*shown, "exec", name, "--"]
+    return _job("kubernetes", work, name, logs, logs, [*shown, "delete", name], inside)
 
 
 def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str | None = None) -> dict[str, Any]:

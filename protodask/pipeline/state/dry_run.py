@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from protodask.data.places.locations import locate
@@ -48,9 +48,7 @@ class StepPlan:
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
         return {
-            "number": self.step.number,
-            "name": self.step.name,
-            "step": self.step.kind,
+            **self.step.describe(),
             "verdict": self.verdict,
             "why": self.why,
             "seconds": self.cost.seconds,
@@ -75,10 +73,11 @@ def dry_run(pipeline: Pipeline, part: Part = WHOLE, estimate: Estimate | None = 
             found.append(StepPlan(step, "left out", "a gate said no" if ended else "it was not asked for", Cost()))
             continue
         verdict, why = _verdict(plan, changing, state, part)
+        cost = Cost()
         if verdict in ("to do", "depends"):
             changing.append(plan)
+            cost = _cost(plan, verdict, state, estimate)
         ended = verdict == "refused"
-        cost = _cost(plan, verdict, state, estimate) if verdict in ("to do", "depends") else Cost()
         found.append(StepPlan(step, verdict, why, cost))
     return tuple(found)
 
@@ -110,10 +109,7 @@ def _cost(plan: Planned, verdict: Verdict, state: State, estimate: Estimate | No
         fit = estimate(plan.step)
     except ProtodaskError:  # its data are not there yet, or are not what they should be: the run will say so
         return last
-    seconds = None if fit.seconds is None else fit.seconds.batch * fit.shape.n_batches
-    return Cost(
-        last.seconds if seconds is None else seconds,
-        last.source if seconds is None else "estimate",
-        fit.worker.total,
-        fit.batch_bytes * fit.shape.n_batches,
-    )
+    cost = replace(last, memory_bytes=fit.worker.total, read_bytes=fit.batch_bytes * fit.shape.n_batches)
+    if fit.seconds is None:
+        return cost
+    return replace(cost, seconds=fit.seconds.batch * fit.shape.n_batches, source="estimate")

@@ -7,23 +7,26 @@ identity of their own in their attributes. Of foreign files, small ones are read
 from __future__ import annotations
 
 import glob
-import hashlib
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, TypeGuard
+from contextlib import suppress
 
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.references import is_reference, reference_fingerprint
 from protodask.data.places.registry_state import REGISTRY_FILE, read_state
 from protodask.data.places.storage import DATASET, MARKER, find_group
-from protodask.data.tables.source_files import is_table_path, modified_ns, object_version, source_files
+from protodask.data.tables.source_files import (
+    bytes_digest,
+    is_table_path,
+    modified_ns,
+    object_version,
+    source_files,
+)
 from protodask.errors import StorageError
 
 READ_BYTES = 4 * 2**20
 """Files up to this size are told by their content: settings, scores, small tables. Hashing this much takes 10 ms."""
-
-DIGEST_BYTES = 16
 
 OURS = "protodask-"
 """How the formats of this package begin."""
@@ -51,9 +54,8 @@ def identity(place: str) -> str | None:
 def _of_url(where: str) -> str | None:
     if is_table_path(where) or glob.has_magic(where):
         return _of_tables(where)
-    _, attributes = find_group(where)
-    if _is_ours(attributes):
-        return _of_attributes(attributes)
+    if (own := _of_group(where)) is not None:
+        return own
     return REGISTRY if read_state(where) is not None else _of_objects(where)
 
 
@@ -73,12 +75,9 @@ def _of_objects(where: str) -> str | None:
 
 
 def _of_folder(where: str) -> str:
-    try:
-        _, attributes = find_group(where)
-    except StorageError:
-        attributes = None
-    if _is_ours(attributes):
-        return _of_attributes(attributes)
+    with suppress(StorageError):
+        if (own := _of_group(where)) is not None:
+            return own
     if os.path.isfile(os.path.join(where, REGISTRY_FILE)):
         return REGISTRY
     marker = os.path.join(where, MARKER)
@@ -89,12 +88,11 @@ def _of_folder(where: str) -> str:
     return _of_tables(where) or f"folder {_digest(_listing(where))}"
 
 
-def _is_ours(attributes: object) -> TypeGuard[dict[str, Any]]:
-    """Whether attributes are of what this package writes, and so change whenever its content does."""
-    return isinstance(attributes, dict) and str(attributes.get("format")).startswith(OURS)
-
-
-def _of_attributes(attributes: dict[str, Any]) -> str:
+def _of_group(where: str) -> str | None:
+    """Of what this package wrote, whose attributes change whenever its content does; None of what others did."""
+    _, attributes = find_group(where)
+    if not isinstance(attributes, dict) or not str(attributes.get("format")).startswith(OURS):
+        return None
     fingerprint = attributes.get("fingerprint")
     if attributes["format"] == DATASET.format and isinstance(fingerprint, str):
         return f"dataset {fingerprint}"
@@ -115,8 +113,7 @@ def _of_file(where: str) -> str:
         if status.st_size > READ_BYTES or not os.path.isfile(where):
             return f"file {status.st_size} {status.st_mtime_ns}"
         with open(where, "rb") as file:
-            content = file.read(READ_BYTES + 1)
-    return f"file {hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()}"
+            return f"file {bytes_digest(file.read(READ_BYTES + 1))}"
 
 
 def _listing(where: str) -> list[str]:
@@ -131,7 +128,4 @@ def _listing(where: str) -> list[str]:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for part in parts:
-        found.update(part.encode("utf-8", "surrogateescape") + b"\n")
-    return found.hexdigest()
+    return bytes_digest("".join(f"{part}\n" for part in parts).encode("utf-8", "surrogateescape"))

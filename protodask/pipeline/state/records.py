@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from protodask.data.places.bounded import read_json
 from protodask.data.places.locations import storage_errors
@@ -35,8 +35,11 @@ from protodask.pipeline.telling.events import Done, Known, RunEnded, Status, Ste
 from protodask.pipeline.telling.log import shortened
 from protodask.pipeline.telling.result import plain, to_json
 
+Note = TypeVar("Note")
+
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
+BEGUN = "begun.json"
 
 WAITING_SECONDS = 0.2
 """Between looks whether the other run has ended."""
@@ -115,20 +118,19 @@ class State:
     pipeline: str
     """Path of the pipeline file."""
 
-    @property
-    def _lock_place(self) -> str:
-        return os.path.join(self.folder, f"{_of_runs(os.path.realpath(self.pipeline))}.lock")
+    def _of_runs(self, ending: str, links: bool = False) -> str:
+        """The place of what is noted of the runs of the pipeline file, by its path, or where links lead."""
+        path = os.path.realpath(self.pipeline) if links else os.path.abspath(self.pipeline)
+        name = hashlib.blake2b(os.fsencode(path), digest_size=4).hexdigest()
+        return os.path.join(self.folder, f"run-{name}.{ending}")
 
-    @property
-    def _record_of_runs(self) -> str:
-        # A link may lead to another file with each deployment, and it is the same pipeline to those who watch it.
-        return f"{_of_runs(os.path.abspath(self.pipeline))}.json"
+    def _of_step(self, name: str, ending: str = "json") -> str:
+        return os.path.join(self.folder, STEPS_FOLDER, f"{name}.{ending}")
 
     def last_run(self) -> RunEnded | None:
         """How the last run ended, and what is known since; without what became of the steps in it."""
-        values = self._read(self._record_of_runs, "")
-        if values is None:  # it may have been run by another path, such as that of a working folder without links
-            values = self._read(f"{_of_runs(os.path.realpath(self.pipeline))}.json", "")
+        # It may have been run by another path, such as that of a working folder without links.
+        values = _read(self._of_runs("json")) or _read(self._of_runs("json", links=True))
         try:
             return None if values is None else _end_of(values, self.pipeline)
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -148,63 +150,30 @@ class State:
             "succeeded": None if succeeded is None else succeeded.isoformat(),
             "steps": [{**outcome.describe(), "waiting": outcome.waiting} for outcome in end.known.steps],
         }
-        self._write(self._record_of_runs, values, "")
+        # A link may lead to another file with each deployment, and it is the same pipeline to those who watch it.
+        _write(self._of_runs("json"), values)
 
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
-        values = self._read(f"{name}.json")
-        if values is None or not isinstance(values.get("refused", []), list):
-            return None
-        try:
-            found = {**values, "refused": tuple(values.get("refused", ()))}
-            record = StepRecord(**{key: found[key] for key in found if key in StepRecord.__dataclass_fields__})
-        except TypeError:
-            return None
-        return record if _is_sound(record) else None
+        return _note(StepRecord, _read(self._of_step(name)), version="", refused=[])
 
     def begun(self, name: str) -> Begun | None:
         """What began and has no record since."""
-        values = self._read(f"{name}.begun.json")
-        if values is None or not isinstance(values.get("key"), str):
-            return None
-        inputs, left = values.get("inputs"), values.get("left")
-        if not (isinstance(inputs, dict) and isinstance(left, dict)):
-            return None
-        return Begun(values["key"], inputs, left)
+        return _note(Begun, _read(self._of_step(name, BEGUN)))
 
     def begin(self, name: str, begun: Begun) -> None:
         """Note that a step begins: whatever lies at its outputs from now on is its own."""
-        self._write(f"{name}.begun.json", vars(begun))
+        _write(self._of_step(name, BEGUN), vars(begun))
 
     def done(self, name: str, record: StepRecord) -> None:
         """Note that a step was done."""
-        self._write(f"{name}.json", vars(record))
+        _write(self._of_step(name), vars(record))
         self.not_begun(name)
 
     def not_begun(self, name: str) -> None:
         """Note that nothing of a step is unfinished: it was done, or left its outputs as they were."""
         with storage_errors(self.folder, "writing"), suppress(FileNotFoundError):
-            os.unlink(self._path(f"{name}.begun.json"))
-
-    def _path(self, name: str, within: str = STEPS_FOLDER) -> str:
-        return os.path.join(self.folder, within, name)
-
-    def _read(self, name: str, within: str = STEPS_FOLDER) -> dict[str, Any] | None:
-        try:
-            values = read_json(os.path.join(self.folder, within), name)
-        except (OSError, ValueError):
-            return None
-        # What another version of this package noted is as good as nothing.
-        if not isinstance(values, dict) or values.get("format") != RECORD_VERSION:
-            return None
-        found: dict[str, Any] = plain(values)
-        if found != values:  # earlier versions noted secrets, too
-            with suppress(StorageError):
-                self._write(name, found, within)
-        return found
-
-    def _write(self, name: str, values: Mapping[str, Any], within: str = STEPS_FOLDER) -> None:
-        replace_file(self._path(name, within), to_json({"format": RECORD_VERSION, **plain(values)}) + "\n")
+            os.unlink(self._of_step(name, BEGUN))
 
     @contextmanager
     def sole_run(self, wait: bool, waiting: Any = None) -> Iterator[bool]:
@@ -215,12 +184,15 @@ class State:
         if not CAN_LOCK:
             yield True
             return
-        path = self._lock_place
+        path = self._of_runs("lock", links=True)
         with storage_errors(path, "locking"):
             os.makedirs(self.folder, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            while not _lock(handle, path):
+            while True:
+                with suppress(StorageError):
+                    lock_handle(handle, path)
+                    break
                 if not wait:
                     yield False
                     return
@@ -238,26 +210,49 @@ class State:
     def other_run(self) -> str:
         """Which run holds the lock, in a few words."""
         try:
-            with open(self._lock_place, encoding="ascii") as file:
+            with open(self._of_runs("lock", links=True), encoding="ascii") as file:
                 process, _, since = file.read(100).partition(" ")
         except (OSError, ValueError):
             process = since = ""
         return f"process {process}, since {since}" if process and since else "another process"
 
 
-def _of_runs(path: str) -> str:
-    """What the names of files begin with that are of the runs of the pipeline file at an absolute path."""
-    return f"run-{hashlib.blake2b(os.fsencode(path), digest_size=4).hexdigest()}"
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        values = read_json(*os.path.split(path))
+    except (OSError, ValueError):
+        return None
+    # What another version of this package noted is as good as nothing.
+    if not isinstance(values, dict) or values.get("format") != RECORD_VERSION:
+        return None
+    found: dict[str, Any] = plain(values)
+    if found != values:  # earlier versions noted secrets, too
+        with suppress(StorageError):
+            _write(path, found)
+    return found
 
 
-def _is_sound(record: StepRecord) -> bool:
-    mappings = (record.inputs, record.settings, record.outputs, record.result)
-    texts = (record.key, record.version, record.ended, *record.refused)
-    return (
-        all(isinstance(value, dict) for value in mappings)
-        and all(isinstance(value, str) for value in texts)
-        and isinstance(record.seconds, int | float)
-    )
+def _write(path: str, values: Mapping[str, Any]) -> None:
+    replace_file(path, to_json({"format": RECORD_VERSION, **plain(values)}) + "\n")
+
+
+JSON_TYPES: Mapping[Any, Any] = {str: str, float: int | float, Mapping: dict, tuple: list}
+"""What the values of a record are in a file, by what they are here."""
+
+
+def _note(kind: type[Note], values: Mapping[str, Any] | None, **usual: Any) -> Note | None:
+    """The record that was noted; None if something is missing but what is `usual`, or of another type."""
+    if values is None:
+        return None
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        value = values.get(name, usual.get(name))
+        if not isinstance(value, JSON_TYPES[get_origin(hint) or hint]):
+            return None
+        if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+            return None
+        found[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**found)
 
 
 def _end_of(values: Mapping[str, Any], pipeline: str) -> RunEnded:
@@ -301,11 +296,3 @@ def _outcome(values: Mapping[str, Any]) -> StepOutcome:
         None if seconds is None else float(seconds),
         waiting=None if waiting is None else int(float(waiting)),
     )
-
-
-def _lock(handle: int, path: str) -> bool:
-    try:
-        lock_handle(handle, path)
-    except StorageError:
-        return False
-    return True

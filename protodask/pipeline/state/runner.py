@@ -18,7 +18,7 @@ from protodask.pipeline.file.places import holds, inputs
 from protodask.pipeline.file.values import as_keys, suggestion
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
-from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of
+from protodask.pipeline.state.staleness import Look, Planned, look, planned
 from protodask.pipeline.steps.base import Step, describe_step
 from protodask.pipeline.steps.training import Training, run_directory
 from protodask.pipeline.telling.events import (
@@ -32,7 +32,6 @@ from protodask.pipeline.telling.events import (
     StepDone,
     StepFailed,
     StepFresh,
-    StepIdentity,
     StepOutcome,
     StepStarted,
     nobody,
@@ -60,13 +59,12 @@ WHOLE = Part()
 
 def step_number(pipeline: Pipeline, text: str) -> int:
     """The number of the step that a text means: by its number, its name, or its kind where no other has that."""
-    plans = planned(pipeline)
-    names = [plan.name for plan in plans]
+    names = [pipeline.name(number) for number, _ in enumerate(pipeline.steps, start=1)]
     if text in names:
         return names.index(text) + 1
-    if text.isdecimal() and 1 <= int(text) <= len(plans):
+    if text.isdecimal() and 1 <= int(text) <= len(names):
         return int(text)
-    same = [plan.number for plan in plans if plan.step.command == text]
+    same = [number for number, step in enumerate(pipeline.steps, start=1) if step.command == text]
     if len(same) == 1:
         return same[0]
     said = f"The pipeline {pipeline.path} has {len(same) or 'no'} {'steps' if same else 'step'} {text!r}."
@@ -139,28 +137,28 @@ class _Run:
         seen = f"Another run of the pipeline {self.pipeline.path} is under way ({other})."
         self._started()
         if self.pipeline.overlap == "leave":
-            return self._tell(self._ending("left", message=seen))
+            return self._end("left", message=seen, noted=False)
         error = ProtodaskError(
             "written-by-another",
             seen,
             "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure.",
         )
-        self._tell(self._ending("failed", message=seen, code=error.code))
+        self._end("failed", message=seen, code=error.code, noted=False)
         raise error
 
     def all_steps(self) -> RunEnded:
         self._started()
-        refused = None
+        refused: tuple[str, ...] = ()
         try:
             for plan in self.plans:
                 refused = self._step(plan)
-                if refused is not None:
+                if refused:
                     self.outcomes += [StepOutcome(left.identity, "left out") for left in self.plans[plan.number :]]
                     break
             if self.failed:
                 raise self.failed[0]
         except ProtodaskError as error:
-            self._end("failed", refused or (), str(error), error.code)
+            self._end("failed", refused, str(error), error.code)
             raise
         except (KeyboardInterrupt, SystemExit):
             self._end("interrupted")
@@ -168,40 +166,38 @@ class _Run:
         except BaseException as error:
             self._end("failed", message=f"{type(error).__name__}: {error}", code="unexpected")
             raise
-        if refused is not None:
+        if refused:
             return self._end("stopped" if plan.step.stops_at_no() else "refused", refused, " ".join(refused))
         worked = any(outcome.status == "done" for outcome in self.outcomes)
         return self._end("done" if worked else "fresh")
 
-    def _step(self, plan: Planned) -> tuple[str, ...] | None:
+    def _step(self, plan: Planned) -> tuple[str, ...]:
         """Do a step if it is stale; the reasons of a gate that says no."""
         step = plan.identity
         if not self.part.has(plan.number):
             self.outcomes.append(StepOutcome(step, "not looked at"))
-            return None
+            return ()
         if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
-            self._wait(plan)
-            return None
+            self._becomes(plan, StepOutcome(step, "waits"))
+            return ()
         found = look(plan, self.state)
         if found.why is not None or self.part.forced:
-            return self._do(plan, step, found)
-        result, seconds = (None, None) if found.record is None else (found.record.result, found.record.seconds)
+            return self._do(plan, found)
+        last = found.record
+        result, seconds, refused = (None, None, ()) if last is None else (last.result, last.seconds, last.refused)
         self.listen(StepFresh(step, found.waiting))
-        self.outcomes.append(StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
-        self._note_absent(plan)
-        if found.record is not None and found.record.refused:
-            self.listen(GateRefused(step, found.record.refused, plan.step.stops_at_no(), repeated=True))
-            return found.record.refused
-        return None
+        self._becomes(plan, StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
+        if refused:
+            self.listen(GateRefused(step, refused, plan.step.stops_at_no(), repeated=True))
+        return refused
 
-    def _wait(self, plan: Planned, waiting: int | None = None) -> None:
-        self.outcomes.append(StepOutcome(plan.identity, "waits", waiting=waiting))
-        self._note_absent(plan)
-
-    def _note_absent(self, plan: Planned) -> None:
+    def _becomes(self, plan: Planned, outcome: StepOutcome) -> None:
+        """Note what became of a step after which the run goes on, and at which of its places there is nothing yet."""
+        self.outcomes.append(outcome)
         self.absent += [place for place in plan.writes if identity(place) is None]
 
-    def _do(self, plan: Planned, step: StepIdentity, found: Look) -> tuple[str, ...] | None:
+    def _do(self, plan: Planned, found: Look) -> tuple[str, ...]:
+        step = plan.identity
         if not self.checked:
             self.check(self.pipeline)
             self.checked = True
@@ -211,36 +207,26 @@ class _Run:
         try:
             result = self.perform(self._prepared(plan, found, own))
             seconds = time.monotonic() - began
-            described = result.describe()
-            refused = result.refused or None
+            told, refused = result.describe(), result.refused
             # Asked again: among what it read may be what it changed itself.
+            made = {place: identity(place) for place in plan.writes}
+            ended = _now().isoformat(timespec="microseconds")
             self.state.done(
                 plan.record,
-                StepRecord(
-                    found.key,
-                    found.inputs,
-                    settings_of(plan.step),
-                    {place: identity(place) for place in plan.writes},
-                    seconds,
-                    _now().isoformat(timespec="microseconds"),
-                    described,
-                    __version__,
-                    refused or (),
-                ),
+                StepRecord(found.key, found.inputs, plan.settings, made, seconds, ended, told, __version__, refused),
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
             self.state.not_begun(plan.record)
             self.listen(StepFresh(step, found.waiting))
-            self._wait(plan, found.waiting)
-            return None
+            self._becomes(plan, StepOutcome(step, "waits", waiting=found.waiting))
+            return ()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             self._note_failure(plan, own)
             self._fail(plan, error, time.monotonic() - began)
-            return None
-        self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
-        self._note_absent(plan)
+            return ()
+        self._becomes(plan, StepOutcome(step, "done", told, seconds, result))
         self.listen(StepDone(step, seconds, result))
-        if refused is not None:
+        if refused:
             self.listen(GateRefused(step, refused, plan.step.stops_at_no()))
         return refused
 
@@ -254,14 +240,14 @@ class _Run:
         told = self._at_step(plan, error if isinstance(error, ProtodaskError) else unexpected)
         left = error.result if isinstance(error, FilesFailedError) else None
         self.listen(StepFailed(plan.identity, seconds, told, left))
-        done = None if left is None else left.describe()
-        self.outcomes.append(StepOutcome(plan.identity, "failed", done, seconds, left))
+        if left is not None:
+            self.failed.append(told)
+            self._becomes(plan, StepOutcome(plan.identity, "failed", left.describe(), seconds, left))
+            return
+        self.outcomes.append(StepOutcome(plan.identity, "failed", seconds=seconds))
         if not isinstance(error, ProtodaskError):
             raise error
-        if left is None:
-            raise told from error
-        self.failed.append(told)
-        self._note_absent(plan)
+        raise told from error
 
     def _prepared(self, plan: Planned, found: Look, own: bool) -> Step:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
@@ -294,31 +280,27 @@ class _Run:
         self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))
 
     def _end(
-        self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
+        self,
+        status: Status,
+        reasons: tuple[str, ...] = (),
+        message: str = "",
+        code: str | None = None,
+        noted: bool = True,
     ) -> RunEnded:
-        """Note how the run has ended, and tell it."""
-        end = self._ending(status, reasons, message, code)
-        try:
-            with undisturbed():
-                self.state.ended(end)
-        except ProtodaskError as error:
-            self.listen(Said(f"How the run ended could not be noted ({error}).", "warning"))
-        except BaseException:  # who pressed Ctrl-C twice waits for the end, too
-            self._tell(end)
-            raise
-        return self._tell(end)
-
-    def _ending(
-        self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
-    ) -> RunEnded:
+        """Note how the run has ended, unless another run notes its own end there, and tell it."""
         seconds, steps = time.monotonic() - self.began, tuple(self.outcomes)
         end = RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code, reasons, steps)
         last = self.state.last_run()
         known = (last.known if last is not None else Known()).after(end, [plan.identity for plan in self.plans])
-        return replace(end, known=known)
-
-    def _tell(self, end: RunEnded) -> RunEnded:
-        self.listen(end)
+        end = replace(end, known=known)
+        try:
+            if noted:
+                with undisturbed():
+                    self.state.ended(end)
+        except ProtodaskError as error:
+            self.listen(Said(f"How the run ended could not be noted ({error}).", "warning"))
+        finally:  # who pressed Ctrl-C twice waits for the end, too
+            self.listen(end)
         return end
 
 

@@ -8,14 +8,15 @@ ever find it fresh. Nothing here takes long to import.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from protodask._version import __version__
+from protodask.data.places.records import hash_text
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import holds, inputs, outputs, settings_that_do_not_count
 from protodask.pipeline.state.identities import identity
@@ -33,6 +34,8 @@ class Planned:
     number: int
     name: str
     step: Step
+    settings: Mapping[str, Any]
+    """Those that count, as plain values."""
     record: str
     """Name of its record."""
     reads: tuple[str, ...]
@@ -79,16 +82,21 @@ class Look:
     """Of a step that takes what is new: files that changed a moment ago."""
 
 
-def settings_of(step: Step) -> dict[str, Any]:
-    """The settings that count, as plain values."""
-    plain: dict[str, Any] = json.loads(json.dumps(asdict(step), sort_keys=True))
-    return {name: value for name, value in plain.items() if name not in settings_that_do_not_count(type(step))}
+def _settings_of(step: Step) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(asdict(step), sort_keys=True))
+    return {name: value for name, value in found.items() if name not in settings_that_do_not_count(type(step))}
 
 
 def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
     """The steps with what they read and write."""
     written = [outputs(step) for step in pipeline.steps]
-    records = _record_names(pipeline.steps, written)
+    settings = [_settings_of(step) for step in pipeline.steps]
+    records: list[str] = []
+    seen: Counter[str] = Counter()
+    for step, own, said in zip(pipeline.steps, written, settings, strict=True):
+        name = partial(record_name, step.recorded_as or step.command, own, said)
+        records.append(name(seen[name(0)]))
+        seen[name(0)] += 1
     found = []
     for position, step in enumerate(pipeline.steps):
         own = written[position]
@@ -104,6 +112,7 @@ def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
                 position + 1,
                 pipeline.name(position + 1),
                 step,
+                settings[position],
                 records[position],
                 reads,
                 own,
@@ -114,58 +123,36 @@ def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
     return tuple(found)
 
 
-def _record_names(steps: Sequence[Step], written: Sequence[tuple[str, ...]]) -> list[str]:
-    seen: Counter[str] = Counter()
-    names = []
-    for step, own in zip(steps, written, strict=True):
-        kind = step.recorded_as or step.command
-        first = record_name(kind, own, settings_of(step), 0)
-        names.append(record_name(kind, own, settings_of(step), seen[first]))
-        seen[first] += 1
-    return names
-
-
 def look(plan: Planned, state: State) -> Look:
     """Find out whether a step has something to do."""
     record, begun = state.record(plan.record), state.begun(plan.record)
-    settings = settings_of(plan.step)
     if plan.step.takes_new():  # which it has, its output says, and no record of ours
         news = plan.step.news()
-        return Look(news.found, _key(plan.step, settings, {}), {}, record, begun, news.waiting)
+        return Look(news.found, _key(plan, {}), {}, record, begun, news.waiting)
     found = {place: identity(place) for place in plan.reads}
-    key = _key(plan.step, settings, found)
-    return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)
-
-
-def _key(step: Step, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
-    text = json.dumps([step.command, settings, __version__, found], sort_keys=True)
-    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-
-
-def _why(
-    plan: Planned,
-    key: str,
-    settings: Mapping[str, Any],
-    found: Mapping[str, str | None],
-    record: StepRecord | None,
-    begun: Begun | None,
-) -> str | None:
+    key = _key(plan, found)
     if begun is not None:
-        return "it had begun, and did not end"
-    if record is None:
-        return "it was never done"
-    if record.key != key:
-        return _what_changed(record, settings, found)
-    if record.refused and plan.step.accepts_no():
-        return "its no is accepted now"
-    return _what_is_lost(plan, record)
+        why: str | None = "it had begun, and did not end"
+    elif record is None:
+        why = "it was never done"
+    elif record.key != key:
+        why = _what_changed(plan, record, found)
+    elif record.refused and plan.step.accepts_no():
+        why = "its no is accepted now"
+    else:
+        why = _what_is_lost(plan, record)
+    return Look(why, key, found, record, begun)
 
 
-def _what_changed(record: StepRecord, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
+def _key(plan: Planned, found: Mapping[str, str | None]) -> str:
+    return hash_text(json.dumps([plan.step.command, plan.settings, __version__, found], sort_keys=True))
+
+
+def _what_changed(plan: Planned, record: StepRecord, found: Mapping[str, str | None]) -> str:
     for place, now in found.items():
         if record.inputs.get(mask(place)) != now:
             return f"{mask(place)} is gone" if now is None else f"{mask(place)} has changed"
-    shown = plain(settings)
+    shown = plain(plan.settings)
     changed = sorted(name for name in {*shown, *record.settings} if shown.get(name) != record.settings.get(name))
     if changed:
         return f"its setting {changed[0].replace('_', '-')} has changed"

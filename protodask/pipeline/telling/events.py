@@ -39,6 +39,10 @@ class StepIdentity:
     name: str
     kind: str
 
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {"number": self.number, "name": self.name, "step": self.kind}
+
 
 @dataclass(frozen=True)
 class RunStarted:
@@ -126,9 +130,7 @@ class StepOutcome:
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
         return {
-            "number": self.step.number,
-            "name": self.step.name,
-            "step": self.step.kind,
+            **self.step.describe(),
             "status": self.status,
             "seconds": self.seconds,
             "result": self.result,

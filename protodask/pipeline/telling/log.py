@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -17,10 +18,10 @@ from protodask.pipeline.telling.events import (
     RunListener,
     RunStarted,
     Said,
+    Status,
     StepDone,
     StepFailed,
     StepFresh,
-    StepIdentity,
     StepStarted,
 )
 from protodask.pipeline.telling.result import to_json_line
@@ -51,6 +52,8 @@ def run_log(
             case _:
                 time = clock()
         name, level, values = _describe(event)
+        if (step := getattr(event, "step", None)) is not None:
+            values = {"step": step.number, "name": step.name, "kind": step.kind, **values}
         # The standard's own form, with which times of different machines sort as text.
         moment = time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         write(to_json_line({"time": moment, "level": level, "event": name, **shortened(run | values)}))
@@ -63,16 +66,15 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
         case RunStarted():
             return "run-started", "info", {"steps": event.steps}
         case StepFresh():
-            return "step-fresh", "info", {**_step(event.step), **({"waiting": event.waiting} if event.waiting else {})}
+            return "step-fresh", "info", {"waiting": event.waiting} if event.waiting else {}
         case StepStarted():
-            return "step-started", "info", {**_step(event.step), "message": event.what, "why": event.why}
+            return "step-started", "info", {"message": event.what, "why": event.why}
         case StepDone():
-            result = compact(event.result.describe())
-            return "step-done", "info", {**_step(event.step), **_seconds(event.seconds), "result": result}
+            return "step-done", "info", {**_seconds(event.seconds), "result": compact(event.result.describe())}
         case StepFailed():
             said = {"message": str(event.error), "error": type(event.error).__name__, "code": event.error.code}
             result = {} if event.result is None else {"result": compact(event.result.describe())}
-            return "step-failed", "error", {**_step(event.step), **_seconds(event.seconds), **said, **result}
+            return "step-failed", "error", {**_seconds(event.seconds), **said, **result}
         case GateRefused():
             answer = {
                 "message": " ".join(event.reasons),
@@ -80,26 +82,16 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
                 "stops": event.stops,
                 "repeated": event.repeated,
             }
-            return "gate-refused", "info" if event.stops else "warning", {**_step(event.step), **answer}
+            return "gate-refused", "info" if event.stops else "warning", answer
         case RunEnded():
             end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **_code(event.code)}
-            return "run-ended", _level_of_end(event), end
+            return "run-ended", LEVELS.get(event.status, "info"), end
         case Said():
             return "message", event.level, {"message": event.text, **_code(event.code)}
 
 
-def _level_of_end(event: RunEnded) -> Level:
-    match event.status:
-        case "failed" | "interrupted":
-            return "error"
-        case "refused":
-            return "warning"
-        case "done" | "fresh" | "stopped" | "left":
-            return "info"
-
-
-def _step(step: StepIdentity) -> dict[str, Any]:
-    return {"step": step.number, "name": step.name, "kind": step.kind}
+LEVELS: Mapping[Status, Level] = {"failed": "error", "interrupted": "error", "refused": "warning"}
+"""Of ends of a run; others are as they should be."""
 
 
 def _code(code: str | None) -> dict[str, str]:
@@ -139,11 +131,9 @@ def lines_to_stream(stream: TextIO) -> WriteLine:
     """Write lines to a stream, each at once. A reader that went away does not end the run."""
 
     def write(line: str) -> None:
-        try:
+        with suppress(OSError, ValueError):  # ValueError: the stream is closed
             stream.write(line + "\n")
             stream.flush()
-        except (OSError, ValueError):  # ValueError: the stream is closed
-            return
 
     return write
 

@@ -62,14 +62,11 @@ class Notify:
 
 def check_notify(notify: Notify) -> None:
     """Refuse settings that nothing can be sent with."""
+    remedy = "Give one of url and command."
     if notify.url is None and notify.command is None:
-        raise InputError(
-            "setting-missing", "Notifications have neither an address nor a command.", "Give one of url and command."
-        )
+        raise InputError("setting-missing", "Notifications have neither an address nor a command.", remedy)
     if notify.url is not None and notify.command is not None:
-        raise InputError(
-            "settings-conflict", "Notifications have both an address and a command.", "Give one of url and command."
-        )
+        raise InputError("settings-conflict", "Notifications have both an address and a command.", remedy)
     if notify.url is not None and split_address(notify.url) is None:
         raise InputError(
             "bad-setting",
