@@ -272,7 +272,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         small = known.lower.size <= most and self.run_dir is None
         if self.solver == "conic" or (self.solver == "auto" and small):
             try:
-                return _solve_whole(known, len(data.classes), codes, config.C * weights, config)
+                terms = make_terms(known, config.formulation, config.eps)
+                signs = (np.where(codes == code, 1.0, -1.0) for code in positive_codes(len(data.classes)))
+                return [solve_conic(terms, sign, config.C * weights, gap=config.gap) for sign in signs]
             except InputError:
                 if self.solver == "conic":
                     raise
@@ -341,12 +343,3 @@ def _of_values(
 ) -> NDArray[Any]:
     found = function(model, columns.rows(np.asarray(values, dtype=np.result_type(values.dtype, np.float32))))
     return found[:, None] if found.ndim == 1 else found
-
-
-def _solve_whole(
-    known: UncertainRows, n_classes: int, codes: NDArray[np.intp], cost: Floats, config: RobustConfig
-) -> list[PlaneFit]:
-    """The planes by the cone program of all samples."""
-    terms = make_terms(known, config.formulation, config.eps)
-    signs = (np.where(codes == code, 1.0, -1.0) for code in positive_codes(n_classes))
-    return [solve_conic(terms, sign, cost, gap=config.gap) for sign in signs]

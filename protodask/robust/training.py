@@ -17,11 +17,11 @@ import numpy as np
 from protodask.data.format.dataset import Dataset, UnweightedSource
 from protodask.data.format.schema import FEATURES, Column
 from protodask.data.places.own_folder import temporary_folder
-from protodask.engine import Block, Engine, EngineLike, Source, open_engine
+from protodask.engine import Block, Engine, EngineLike, open_engine
 from protodask.engine.together import all_together
 from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
-from protodask.prototypes.runs import RunDirectory, environment
+from protodask.prototypes.runs import environment
 from protodask.prototypes.training import warn_of_large_weights
 from protodask.robust.bundle import Pass, PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
@@ -180,7 +180,8 @@ def planes_trained(
 ) -> Iterator[list[PlaneFit]]:
     """The plane of two classes, the second against the first, or those of each of more classes against the rest.
 
-    A pass serves as many planes as memory allows, or all that have not ended: each has the bits it has alone. `rows` tells the samples from those of other runs; the rest is what `fit_robust` and `robustly_fitted` say.
+    A pass serves as many planes as memory allows, or all that have not ended: each has the bits it has alone.
+    `rows` tells the samples from those of other runs; the rest is what `fit_robust` and `robustly_fitted` say.
     """
     form = TermsForm.of(config.formulation, len(known.features), known.dtype)
     positives = positive_codes(len(known.classes))
