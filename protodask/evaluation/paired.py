@@ -136,8 +136,7 @@ def row_losses(
     known = own >= 0
     likely = np.where(known, probability[np.arange(len(target)), np.maximum(own, 0)], 0.0).astype(np.float64)
     if loss == "log-loss":
-        found: Floats = -np.log(np.maximum(likely, LEAST_PROBABILITY))
-        return found
+        return -np.log(np.maximum(likely, LEAST_PROBABILITY))
     if loss == "error":
         wrong: Floats = (probability.argmax(axis=1) != own).astype(np.float64)
         return wrong

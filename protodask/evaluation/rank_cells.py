@@ -134,8 +134,7 @@ def area_of_cells(cells: Cells) -> tuple[float, float]:
 
 def _shares(weight: Floats) -> Floats:
     total = weight.sum()
-    shares: Floats = weight / total if total > 0 else weight
-    return shares
+    return weight / total if total > 0 else weight
 
 
 def cut_cells(cells: Cells, most_error: float, most: int, passes: int) -> Grid | None:

@@ -100,10 +100,7 @@ class Cuts:
 def score_keys(score: NDArray[np.floating[Any]]) -> Keys:
     """Integers that order as the scores, -0 as 0; scores are not NaN."""
     bits = (score.astype(np.float64) + 0.0).view(np.int64)
-    keys: Keys = (bits ^ ((bits >> np.int64(63)) | _SIGN)).view(
-        np.uint64
-    )  # all bits of a negative number, else the sign
-    return keys
+    return (bits ^ ((bits >> np.int64(63)) | _SIGN)).view(np.uint64)  # all bits of a negative number, else the sign
 
 
 def no_bins(n_columns: int) -> ScoreBins:

@@ -55,8 +55,7 @@ class Strata:
     def codes(self, block: Block) -> Integers:
         """The part that each row of a block is of (n,)."""
         if self.column is None:
-            codes: Integers = block[TARGET.name]
-            return codes
+            return block[TARGET.name]
         features, others = block[FEATURES.name], len(self.labels)
         values = features[:, self.first]
         found = np.full(block.n_rows, others)

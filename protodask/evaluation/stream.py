@@ -251,8 +251,7 @@ def lay_bins(values: NDArray[np.floating]) -> Bins:
 
 def quantile_points(values: Floats, levels: Floats) -> Floats:
     """Different values that stand at these levels of a sample (n,), ascending."""
-    found: Floats = np.unique(_rounded(np.quantile(values, levels, method="higher"))).astype(np.float64)
-    return found
+    return np.unique(_rounded(np.quantile(values, levels, method="higher"))).astype(np.float64)
 
 
 def learn_bins(engine: Engine, source: Source, model: PrototypeSet, n_batches: int) -> tuple[tuple[Bins, ...], Bins]:

@@ -148,15 +148,13 @@ class _BatchSide:
 
     @cached_property
     def _weight_per_unit(self) -> Floats:
-        found: Floats = self.batch.feature_weight / self.batch.scale
-        return found
+        return self.batch.feature_weight / self.batch.scale
 
     def _near(self, row: Floats) -> Floats:
         """The features of the batch as it measures them, cut off where the kernel cuts them off."""
         reach = FARTHEST * self.batch.scale
         measured = self.batch.measured(self.batch.values(row))
-        near: Floats = np.clip(measured, self.batch.center - reach, self.batch.center + reach)
-        return near
+        return np.clip(measured, self.batch.center - reach, self.batch.center + reach)
 
     def similarities(self, row: Floats) -> Floats:
         """`K_v(x - x_j)` (J,), a tile of prototypes at a time."""
@@ -170,8 +168,7 @@ class _BatchSide:
             scaled = np.subtract(near, prototypes, out=tile[: len(prototypes)])
             scaled *= self._weight_per_unit
             np.einsum("jd,jd->j", scaled, scaled, out=squares[first : first + step])
-        similarities: Floats = np.exp(-0.5 * squares)
-        return similarities
+        return np.exp(-0.5 * squares)
 
     def matches(self, row: Floats, positions: Integers, names: tuple[str, ...]) -> list[tuple[FeatureMatch, ...]]:
         """The comparison with some prototypes, feature by feature; `names` are those of the batch."""

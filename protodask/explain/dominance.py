@@ -72,10 +72,9 @@ class _Evidence:
 
     def _sums(self, size: int) -> Floats:
         """`q_l(S)` (K,) of the first `size` impacts."""
-        found: Floats = self._marginals + np.bincount(
+        return self._marginals + np.bincount(
             self._classes[:size], weights=self._impacts[:size], minlength=len(self._marginals)
         )
-        return found
 
     def _exact_margin(self, winner: int, rival: int, size: int) -> float:
         """A number of the sign of `q_winner(S) - q_rival(S) - R(S)`."""

@@ -68,8 +68,7 @@ class BatchMap:
                 f"Give rows of the model's {self.n_features} features, as numbers.",
             )
         measured = self.shown.measured(self.shown.values(rows).astype(np.float64))
-        places: Floats = ((measured - self.center) * self.scaling) @ self.axes.T
-        return places
+        return ((measured - self.center) * self.scaling) @ self.axes.T
 
 
 def batch_map(model: PrototypeSet, batch: int = 1) -> BatchMap:

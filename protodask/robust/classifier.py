@@ -327,8 +327,7 @@ VALUES = "values"
 
 
 def _predicted(model: RobustModel, rows: UncertainRows, labels: NDArray[Any]) -> NDArray[Any]:
-    found: NDArray[Any] = labels[model.predict(rows)]
-    return found
+    return labels[model.predict(rows)]
 
 
 def _of_block(
