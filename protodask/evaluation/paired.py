@@ -36,11 +36,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from protodask.data.arrays.keyed import keyed_draws, stream_key
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.evaluation.interval import check_confidence
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 PairedLoss = Literal["log-loss", "error", "brier"]
 

@@ -21,11 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine.records import joined, merged_by, taken
+from protodask.engine.records import Floats, Integers, joined, merged_by, taken
 from protodask.evaluation.score_bins import (
     FIRST_FREE,
-    Floats,
-    Integers,
     Keys,
     ScoreBins,
     bin_scores,

@@ -22,11 +22,9 @@ from numpy.typing import NDArray
 
 from protodask.engine import ArraySource, Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.costs import partials_alive
-from protodask.engine.records import joined, taken
+from protodask.engine.records import Floats, Integers, joined, taken
 from protodask.engine.sources import leaves
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Free = NDArray[np.uint8]
 

@@ -23,12 +23,11 @@ from protodask.data.places.locations import locate
 from protodask.data.places.locks import sweep
 from protodask.data.places.storage import check_free, check_outside, is_taken
 from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
+from protodask.engine.records import Integers
 from protodask.errors import InputError, ProtodaskError
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.interval import is_real
 from protodask.evaluation.subsampling import checked_seed
-
-Integers = NDArray[np.int64]
 
 _ROWS = 0x73706C72
 _GROUPS = 0x73706C67

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column, Label
 from protodask.data.tables.encoding import label_codes
 from protodask.engine import Block
+from protodask.engine.records import Integers
 from protodask.errors import InputError, some
-
-Integers = NDArray[np.int64]
 
 OTHERS = "(other)"
 """What rows of a value that nobody named are called, and those of which none is known."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
 from protodask.data.places.records import Fields, RecordKind, recognize, unseal
+from protodask.engine.records import Floats
 from protodask.evaluation.row_moments import effective_rows
 from protodask.evaluation.stream import (
     CALIBRATION_BINS,
@@ -27,8 +27,6 @@ from protodask.evaluation.stream import (
     Watch,
     weighted_quantiles,
 )
-
-Floats = NDArray[np.float64]
 
 RECORD = RecordKind(
     "profile",

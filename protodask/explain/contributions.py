@@ -20,15 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import check_finite
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.explain.dominance import decided
 from protodask.explain.explanation import Contribution, Explanation, FeatureMatch
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import PrototypeSet
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 TILE_ENTRIES = 2**16
 """Numbers of a tile of differences (prototypes x features): half a megabyte, so that its passes stay in the cache."""

@@ -19,10 +19,8 @@ import math
 from bisect import bisect_left
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from protodask.engine.records import Floats, Integers
 
 
 def decided(marginals: Floats, impacts: Floats, classes: Integers) -> tuple[int, int]:

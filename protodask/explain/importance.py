@@ -28,15 +28,13 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows
 from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_BLOCKS = 16
 """Blocks that rows are taken from: enough to see how the blocks differ, few enough to read from a large dataset."""

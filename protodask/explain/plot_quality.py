@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import Label
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.evaluation.calibration import CalibrationCurve
 from protodask.explain.importance import Importance
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 MOST_CELLS_WITH_COUNTS = 6
 MOST_CELLS_WITH_SHARES = 30
