@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add
 from typing import Any
 
@@ -102,7 +102,9 @@ def split(
         check_outside(place, dataset.path)
     with open_engine(engine) as opened:
         aside = Part(share, seed, True, dataset.has_group)
-        counts = _count(dataset, aside, opened)
+        numbers = BlockNumbers(dataset.layout)
+        counted = opened.reduce(numbers, COUNT, opened.share(dataset), opened.share(aside), label="drawing rows")
+        counts = np.array(counted)
         bounds = [dataset.layout.bounds(number) for number in range(dataset.layout.n_blocks)]
         rows = np.array([stop - start for start, stop in bounds])
         taken = int(counts.sum())
@@ -113,7 +115,7 @@ def split(
                 f"Of the {dataset.n_rows:,} rows, {'none' if taken == 0 else 'all'} would be held out.",
                 f"Give another share or seed, or more rows: each {unit} is drawn by itself.",
             )
-        rest = Part(share, seed, False, dataset.has_group)
+        rest = replace(aside, held_out=False)
         write_aside = _prepared(dataset, aside, counts, other, opened, overwrite)
         write_rest = _prepared(dataset, rest, rows - counts, where, opened, overwrite)
         kept = write_aside()
@@ -163,8 +165,3 @@ def _count_block(number: Block, dataset: Dataset, part: Part) -> tuple[int, ...]
 
 COUNT: Reduction[tuple[int, ...], tuple[int, ...]] = Reduction(_count_block, add, identity)
 """Rows of a part in each block, in whose order the tree merges; the dataset is read for its groups alone."""
-
-
-def _count(dataset: Dataset, part: Part, engine: Engine) -> Integers:
-    numbers = BlockNumbers(dataset.layout)
-    return np.array(engine.reduce(numbers, COUNT, engine.share(dataset), engine.share(part), label="drawing rows"))

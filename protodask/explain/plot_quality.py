@@ -193,7 +193,7 @@ def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
     edges = np.linspace(math.log10(FAMILIARITY_FLOOR), math.log10(top) + 1e-9, FAMILIARITY_BINS + 1)
     axes = tidy(figure.add_subplot(), grid="y")
     styles = ("-", "--", ":")
-    for position, (_, values) in enumerate(found.items()):
+    for position, values in enumerate(found.values()):
         logs = np.log10(np.maximum(values, FAMILIARITY_FLOOR))
         share = np.histogram(np.clip(logs, edges[0], edges[-1]), edges)[0] / len(values)
         color, style = class_color(position), styles[position // len(CLASS_COLORS) % len(styles)]
