@@ -90,7 +90,7 @@ class Predictor:
         member = np.zeros((len(sets), len(self.functions)), dtype=bool)
         for row, features in enumerate(sets):
             member[row, sorted(features)] = True
-        return Answers(tuple(sets), tuple(accuracies[features] for features in sets), member)
+        return Answers(tuple(sets), accuracies, member)
 
     def warm_up(self) -> None:
         """Predict once with every model, and make what look-ups need: first calls import and allocate."""
@@ -120,7 +120,7 @@ class Answers:
     """Sets that there are models of, by falling accuracy."""
 
     sets: tuple[FeatureSet, ...]
-    accuracies: tuple[float, ...]
+    accuracies: Mapping[FeatureSet, float]
     member: NDArray[np.bool_]
     """(sets, features)."""
 
@@ -166,13 +166,12 @@ class _Run:
         self.lost = np.zeros(len(of.functions), dtype=bool)
         planned = self._walk() if isinstance(of.index, GreedyIndex) and of.any_time else self._compute(number)
         used = of.answers.reachable(self.had, self.lost, self.prices, -math.inf)
-        row = of.answers.sets.index(used)
         if used:
             values = np.concatenate([self.values[feature] for feature in sorted(used)])[None, :]
             probability = predict_row(of.models[used], values)
         else:
             probability = of.shares.copy()
-        accuracy, spent = of.answers.accuracies[row], self._spent()
+        accuracy, spent = of.answers.accuracies[used], self._spent()
         return Prediction(
             probabilities=probability,
             label=of.classes[int(probability.argmax())],
@@ -183,7 +182,7 @@ class _Run:
             budget=budget,
             expected_cost=float(self.prices[sorted(planned)].sum()) + of.overhead,
             spent=spent,
-            fell_back=accuracy < of.answers.accuracies[of.answers.sets.index(planned)],
+            fell_back=accuracy < of.answers.accuracies[planned],
             within_budget=spent <= budget,
             computed=self.computed,
             failures=self.failures,
