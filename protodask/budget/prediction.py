@@ -314,7 +314,7 @@ def measure_overhead(
             break
         row, features = turn % len(sizes), sets[turn % len(sets)]
         size = float(sizes[row])
-        budget = float(evaluate(index.curves.of_set(features), size))
+        budget = index.curves.at(features, size)
         start = predictor.clock()
         look_up(size, budget)
         stage.predict(row, budget, numbers.get(features, -1))

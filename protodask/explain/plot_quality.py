@@ -184,8 +184,8 @@ FAMILIARITY_BINS = 40
 
 def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
     """Distribution of familiarity in named samples, as shares of their rows, on a logarithmic axis from 0.001."""
-    found = {name: _usable(values) for name, values in samples.items()}
-    found = {name: values for name, values in found.items() if len(values)}
+    numbers = {name: np.asarray(values, dtype=np.float64).ravel() for name, values in samples.items()}
+    found = {name: values[np.isfinite(values)] for name, values in numbers.items() if np.isfinite(values).any()}
     figure = new_figure(2.9 if found else 1.2)
     if not found:
         return note(figure, "There are no rows.")
@@ -214,11 +214,6 @@ def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
         labels,
     )
     return figure
-
-
-def _usable(values: ArrayLike) -> Floats:
-    numbers = np.asarray(values, dtype=np.float64).ravel()
-    return numbers[np.isfinite(numbers)]
 
 
 def importance_plot(importance: Importance, most: int = 20) -> Figure:

@@ -28,7 +28,7 @@ from protodask.engine import Arrays, Block, Engine, Source, array_source
 from protodask.errors import InputError, StorageError
 from protodask.evaluation.given_rows import usable_weights
 from protodask.places import mask
-from protodask.robust.formulations import SPREAD_TOLERANCE, Formulation, named, unit_terms
+from protodask.robust.formulations import SPREAD_TOLERANCE, unit_terms
 from protodask.robust.passes import Samples, tiles
 from protodask.robust.terms import Floats, Terms
 from protodask.robust.uncertain_rows import UncertainRows
@@ -53,13 +53,9 @@ MEAN, MEAN_LOW, MEAN_HIGH, SPREAD, LOWER, UPPER = "mean", "mean_low", "mean_high
 class TermsForm:
     """Which arrays hold the brackets of a formulation, and how."""
 
-    formulation: Formulation
+    formulation: str
     n_features: int
     dtype: str = "float64"
-
-    @classmethod
-    def of(cls, formulation: str, n_features: int, dtype: str = "float64") -> TermsForm:
-        return cls(named(formulation), n_features, dtype)
 
     @property
     def names(self) -> tuple[str, ...]:

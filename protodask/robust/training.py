@@ -183,7 +183,7 @@ def planes_trained(
     A pass serves as many planes as memory allows, or all that have not ended: each has the bits it has alone.
     `rows` tells the samples from those of other runs; the rest is what `fit_robust` and `robustly_fitted` say.
     """
-    form = TermsForm.of(config.formulation, len(known.features), known.dtype)
+    form = TermsForm(config.formulation, len(known.features), known.dtype)
     positives = positive_codes(len(known.classes))
     multiple = spread_multiple(config.formulation, config.eps)
     record = {"kind": "robust", "config": config.problem(), **rows}
