@@ -207,7 +207,9 @@ def planes_trained(
 
     with (
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
-        temporary_folder() if directory is None else nullcontext(directory.path) as folder,
+        temporary_folder()
+        if directory is None and not known.source.resident
+        else nullcontext("" if directory is None else directory.path) as folder,
     ):
         # What does not fit is refused before anything is computed.
         at_once = planes_at_once(form, len(positives), known.source.layout, engine)
