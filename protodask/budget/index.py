@@ -110,7 +110,7 @@ class BudgetIndex:
     @property
     def n_entries(self) -> int:
         """The size of the index: candidates, each as often as there are lists with it."""
-        return len(self.listing.entries)
+        return self.lookup.n_entries
 
     def best(self, size: float, budget: float) -> Choice:
         """The most accurate affordable set for one item; an `InputError` where none is affordable."""

@@ -106,6 +106,11 @@ class Lookup:
         """The sets that some size and budget may be answered with."""
         return tuple(self.candidates.sets[number] for number in np.unique(self.listing.entries).tolist())
 
+    @property
+    def n_entries(self) -> int:
+        """How long all lists are together."""
+        return len(self.listing.entries)
+
     def best(self, size: float, budget: float) -> Choice:
         """The answer for one item; an `InputError` where there is none."""
         size, budget = as_item(self.curves, size, budget)
