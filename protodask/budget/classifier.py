@@ -231,10 +231,8 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(index, BudgetIndex):
             warn_of_assumption(index, stacklevel=2)
         predictor = Predictor(
-            names=names,
             functions=tuple(extractors.values()),
             widths=extracted.widths,
-            curves=curves,
             index=index,
             models=models,
             shares=box.shares(),
@@ -254,7 +252,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         predictor.warm_up()
         self._predictor = predictor
         self.classes_: NDArray[Any] = predictor.classes
-        self.feature_names_ = predictor.names
+        self.feature_names_ = predictor.index.feature_names
         self.index_ = predictor.index
         self.models_ = dict(predictor.models)
         self.overhead_ = predictor.overhead

@@ -99,10 +99,8 @@ def load_budgeted(
     if (shares < 0).any() or abs(shares.sum() - 1) > 1e-9:
         fields.damaged("the shares of the classes are no probabilities")
     predictor = Predictor(
-        names=names,
         functions=functions,
         widths=tuple(fields.integers("widths", len(names))),
-        curves=index.curves,
         index=index,
         models=_load_models(fields, where, index, trusted),
         shares=shares,
@@ -140,7 +138,7 @@ def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str,
         }
     return {
         "method": classifier.method,
-        "feature_names": list(predictor.names),
+        "feature_names": list(predictor.index.feature_names),
         "widths": list(predictor.widths),
         "classes": classes,
         "shares": predictor.shares.tolist(),

@@ -13,7 +13,7 @@ from typing import Any
 
 from protodask.budget.column_index import ColumnBudget
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.folder import INDEX_FILE, MODELS, marker, open_folder, read_model, write_folder
+from protodask.budget.folder import INDEX_FILE, MODELS, open_folder, read_model, write_folder
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_file import index_text, load_index
 from protodask.data.format.schema import Label
@@ -125,5 +125,5 @@ def holds_budget(path: str, budget: ColumnBudget) -> bool:
         known, index = open_folder(path, RECORD).record, load_column_budget(path).index
     except (FormatError, StorageError, InputError):
         return False
-    same = known[CHECKSUM] == marker(_describe(budget), RECORD)[CHECKSUM]
+    same = known[CHECKSUM] == RECORD.sealed(_describe(budget))[CHECKSUM]
     return same and index_text(index) == index_text(budget.index)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from protodask.budget.column_models import ModelsProgress, column_expander, fit_sets, fit_shape
+from protodask.budget.column_models import ColumnFits, ModelsProgress, column_expander, fit_sets, fit_shape
 from protodask.budget.expansions import Expand, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
 from protodask.budget.index import BudgetIndex
@@ -25,14 +25,14 @@ from protodask.budget.recorded import recorded
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Label
 from protodask.data.places.own_folder import temporary_folder
-from protodask.engine import Engine, EngineLike, open_engine
+from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import own_directory, training_data
 from protodask.prototypes.forms import settled
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.planning import require_shape
-from protodask.prototypes.training import TrainingData, warn_of_large_weights
+from protodask.prototypes.training import warn_of_large_weights
 
 EXPANSIONS = "expansions.log"
 """In a run directory: the record of what was expanded."""
@@ -131,50 +131,43 @@ def budgeted(
             f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
             "Search greedily, let columns that are computed together be one feature, or leave some out.",
         )
-    fits = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
-    if fits.weighted:
+    settled_config = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
+    if settled_config.weighted:
         warn_of_large_weights(data.summary)
     named = [[name, list(columns)] for name, columns in zip(features.names, features.columns, strict=True)]
     record = {
-        "config": fits.as_dict(),
+        "config": settled_config.as_dict(),
         "budget": {"folds": n_folds, "features": named},
         "dataset": data.key,
     }
     with (
         open_engine(engine) as opened,
-        nullcontext(require_shape(fit_shape(data, fits), opened)),
+        nullcontext(require_shape(fit_shape(data, settled_config), opened)),
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
-        rows = training_data(data, fits, opened, directory)
+        rows = training_data(data, settled_config, opened, directory)
+        fits = ColumnFits(data, features, settled_config, opened, rows, folder)
         with (
-            column_expander(data, features, fits, n_folds, opened, rows, folder) as fresh,
+            column_expander(fits, n_folds) as fresh,
             recorded(fresh, os.path.join(folder, EXPANSIONS), record) as expand,
         ):
             exploration = search_sets(features.curves, expand, settings, listen)
-            budget = _with_models(data, features, fits, exploration, opened, rows, folder, listen)
+            budget = _with_models(fits, exploration, listen)
             if directory is not None:
                 directory.finish([])
             yield BudgetRun(budget, exploration, expand)
         opened.forget(rows.source)
 
 
-def _with_models(
-    data: Dataset,
-    features: FeatureColumns,
-    config: FitConfig,
-    exploration: Exploration,
-    engine: Engine,
-    rows: TrainingData,
-    folder: str,
-    listen: BudgetListener | None,
-) -> ColumnBudget:
+def _with_models(fits: ColumnFits, exploration: Exploration, listen: BudgetListener | None) -> ColumnBudget:
     """The index with the models of its sets. A set whose fit to all rows fails is no answer: others take its place."""
+    data, features = fits.data, fits.features
     while True:
         index = index_exploration(features.curves, exploration, features.names)
         sets = [one for one in index.answers if one]
-        fits = fit_sets(data, features, sets, config, engine, rows, folder, listen)
-        failures = {fit.features: fit.failure for fit in fits if fit.model is None}
+        fitted = fit_sets(fits, sets, listen)
+        failures = {fit.features: fit.failure for fit in fitted if fit.model is None}
         if not failures:
             break
         left = tuple(
@@ -182,8 +175,8 @@ def _with_models(
             for one in exploration.expansions
         )
         exploration = replace(exploration, expansions=left, guarantee=math.inf)
-    models = {fit.features: fit.model for fit in fits}
-    weight = rows.summary.class_weight
+    models = {fit.features: fit.model for fit in fitted}
+    weight = fits.rows.summary.class_weight
     return ColumnBudget(
         index,
         features,

@@ -44,6 +44,20 @@ from protodask.selection.tuning import require_reach
 
 
 @dataclass(frozen=True)
+class ColumnFits:
+    """What models on columns of a dataset are fitted to, how, and where."""
+
+    data: Dataset
+    features: FeatureColumns
+    config: FitConfig
+    engine: Engine
+    rows: TrainingData
+    """What `training_data` says of the dataset."""
+    folder: str
+    """Belongs to these settings and data."""
+
+
+@dataclass(frozen=True)
 class Crew:
     """How fits of a dataset advance together, and where they keep their scores between batches."""
 
@@ -67,8 +81,10 @@ def fit_shape(data: Dataset, config: FitConfig, weight_columns: int = 0) -> Shap
     )
 
 
-def crew_for(data: Dataset, config: FitConfig, engine: Engine, folder: str, shape: Shape) -> Crew:
-    """How fits of a shape advance together; one that would not keep the memory limit is refused before it begins."""
+def crew_for(fits: ColumnFits, weight_columns: int = 0) -> Crew:
+    """How fits advance together; one that would not keep the memory limit is refused before it begins."""
+    data, config, engine, folder = fits.data, fits.config, fits.engine, fits.folder
+    shape = fit_shape(data, config, weight_columns)
     require_shape(shape, engine)
     processes = engine.scheduler.processes()
     company, most = how_together(engine, shape_of(data, config), data.n_rows, len(data.classes), config)
@@ -80,31 +96,24 @@ def crew_for(data: Dataset, config: FitConfig, engine: Engine, folder: str, shap
 
 
 @contextmanager
-def column_expander(
-    data: Dataset,
-    features: FeatureColumns,
-    config: FitConfig,
-    n_folds: int,
-    engine: Engine,
-    rows: TrainingData,
-    folder: str,
-) -> Iterator[Expand]:
-    """Expands sets of `features` of a dataset by cross-validation; `rows` is what `training_data` says of it.
+def column_expander(fits: ColumnFits, n_folds: int) -> Iterator[Expand]:
+    """Expands sets of features of a dataset by cross-validation.
 
     A set whose fit fails with an error of its own is handed over as one that failed, and the others go on. Large scores
-    between batches go into `folder`.
+    between batches go into the folder.
     """
-    if config.n_batches < 1:
+    if fits.config.n_batches < 1:
         raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
-    config = replace(config, n_draws=1)
+    fits = replace(fits, config=replace(fits.config, n_draws=1))
+    data, config, engine, rows = fits.data, fits.config, fits.engine, fits.rows
     # A block has two further weights a row, for training and for judging.
-    crew = crew_for(data, config, engine, folder, fit_shape(data, config, weight_columns=2))
+    crew = crew_for(fits, weight_columns=2)
     assignment = make_folds(engine, rows.source, len(data.classes), n_folds, config.seed, data.has_group, data.classes)
     check_training_parts(assignment, data.classes, config.max_fraction)
     folded = folded_source(rows.source, assignment)
     try:
         parts = fold_parts(engine, folded, rows, assignment.n_folds, config, data.has_group, crew.company, crew.most)
-        yield CrossValidation(engine, tuple(parts), features, config, crew, data.has_group).expand
+        yield CrossValidation(fits, tuple(parts), crew).expand
     finally:
         engine.forget(folded)
 
@@ -125,13 +134,9 @@ class _FoldDone:
 class CrossValidation:
     """The folds of a dataset, and how models on sets of its features are fitted to them."""
 
-    engine: Engine
+    fits: ColumnFits
     parts: tuple[FoldData, ...]
-    features: FeatureColumns
-    config: FitConfig
     crew: Crew
-    grouped: bool = False
-    """Whether rows belong to groups."""
 
     def expand(self, sets: Sequence[FeatureSet], listen: Callable[[Expansion], None]) -> None:
         """Fit all sets with each fold held out; `listen` gets a set when its last fold is done."""
@@ -145,7 +150,7 @@ class CrossValidation:
             own.append(result)
             if len(own) == len(self.parts):
                 try:
-                    listen(_expansion(sets[result.number], own, self.grouped))
+                    listen(_expansion(sets[result.number], own, self.fits.data.has_group))
                 except Exception as error:
                     of_listener.append(error)
                     raise
@@ -157,9 +162,8 @@ class CrossValidation:
         def judge(places: Iterable[tuple[int, int]], most: int) -> str | None:
             """What is reported of a fit that failed, where one did."""
             try:
-                run_together(
-                    self.engine, [job(*place) for place in places], heard, company=self.crew.company, most=most
-                )
+                jobs = [job(*place) for place in places]
+                run_together(self.fits.engine, jobs, heard, company=self.crew.company, most=most)
             except Exception as error:
                 if error in of_listener:
                     raise
@@ -183,17 +187,18 @@ class CrossValidation:
 
     def _held_out(self, engine: Engine, features: FeatureSet, part: FoldData) -> RightSums:
         """Fit a set to all folds but one, and see how many rows of that it classifies right."""
-        weight, precision = part.data.summary.class_weight, self.config.precision
+        weight, config = part.data.summary.class_weight, self.fits.config
+        precision = config.precision
         if not features:
             return engine.reduce(
                 part.data.source, HELD_OUT_RIGHT, (), weight / weight.sum(), precision, PARTS, label="hold out"
             )
-        data = restricted(part.data, self.features.columns_of(features))
+        data = restricted(part.data, self.fits.features.columns_of(features))
         keeper = self.crew.keeper(f"{set_name(features)}-fold-{part.fold}")
-        training = Training(data, self.config, engine, keeper)
+        training = Training(data, config, engine, keeper)
         sums = RightSums(0.0, 0.0, 0.0, np.zeros((2, PARTS)))
-        for step in training.steps(first_model(data, self.config)):
-            if step.model.n_rounds == self.config.n_batches:
+        for step in training.steps(first_model(data, config)):
+            if step.model.n_rounds == config.n_batches:
                 sums = engine.reduce(
                     step.source,
                     HELD_OUT_RIGHT,
@@ -263,28 +268,22 @@ class ModelsProgress:
 
 
 def fit_sets(
-    data: Dataset,
-    features: FeatureColumns,
-    sets: Sequence[FeatureSet],
-    config: FitConfig,
-    engine: Engine,
-    rows: TrainingData,
-    folder: str,
-    listen: Callable[[ModelsProgress], None] | None = None,
+    fits: ColumnFits, sets: Sequence[FeatureSet], listen: Callable[[ModelsProgress], None] | None
 ) -> list[SetFit]:
     """Models on sets of features, none of them empty, several at once.
 
-    Each asks for the columns of its features and no others. They are kept in `folder`, which belongs to these settings
-    and data: what is there already is not fitted again.
+    Each asks for the columns of its features and no others. They are kept in the folder: what is there already is not
+    fitted again.
     """
-    fits = {one: SetFit(one, model) for one in sets if (model := _known(folder, one)) is not None}
+    data, config, folder = fits.data, fits.config, fits.folder
+    found = {one: SetFit(one, model) for one in sets if (model := _known(folder, one)) is not None}
     if listen is not None:
-        listen(ModelsProgress(len(fits), len(sets)))
-    crew = crew_for(data, config, engine, folder, fit_shape(data, config))
+        listen(ModelsProgress(len(found), len(sets)))
+    crew = crew_for(fits)
 
     def job(chosen: FeatureSet) -> Job[SetFit]:
         def fit_one(own: Engine) -> SetFit:
-            part = restricted(rows, features.columns_of(chosen))
+            part = restricted(fits.rows, fits.features.columns_of(chosen))
             fitting = Fitting(config, own, lambda draw: crew.keeper(f"{set_name(chosen)}-all-{draw + 1}"))
             try:
                 model, history = fitting.run(part, data.has_group, crew.company, 1)
@@ -296,16 +295,16 @@ def fit_sets(
         return fit_one
 
     def done(fitted: SetFit) -> Iterable[Job[SetFit]]:
-        fits[fitted.features] = fitted
+        found[fitted.features] = fitted
         if fitted.model is not None:
             save_model(fitted.model, _place(folder, fitted.features), overwrite=True)
         if listen is not None:
-            listen(ModelsProgress(len(fits), len(sets)))
+            listen(ModelsProgress(len(found), len(sets)))
         return ()
 
-    jobs = [job(one) for one in sets if one not in fits]
-    run_together(engine, jobs, done, company=crew.company, most=crew.most)
-    return [fits[one] for one in sets]
+    jobs = [job(one) for one in sets if one not in found]
+    run_together(fits.engine, jobs, done, company=crew.company, most=crew.most)
+    return [found[one] for one in sets]
 
 
 def _place(folder: str, features: FeatureSet) -> str:

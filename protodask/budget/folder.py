@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from protodask.budget.index_file import Index, local_place, save_index
-from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.places.records import Fields, RecordKind, recognize, unseal
 from protodask.data.places.storage import Kind, published, read_marker, write_marker
 from protodask.errors import FormatError, StorageError
 from protodask.prototypes.model import PrototypeSet, load_model
@@ -34,12 +34,7 @@ def write_folder(
         os.makedirs(os.path.join(place, MODELS))
         record = write_models(os.path.join(place, MODELS))
         save_index(index, os.path.join(place, INDEX_FILE))
-        write_marker(place, marker(record, kind))
-
-
-def marker(record: Mapping[str, Any], kind: RecordKind) -> dict[str, Any]:
-    """The content of a marker."""
-    return seal({"format": kind.format, "version": kind.version, **record}, kind.name)
+        write_marker(place, kind.sealed(record))
 
 
 def open_folder(path: str | os.PathLike[str], kind: RecordKind) -> Fields:

@@ -18,7 +18,7 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
-from protodask.budget.expanding import Expanding
+from protodask.budget.expanding import Expanding, OnEnd
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models, warn_of_failures
 from protodask.budget.greedy_index import GreedyIndex, Grown, index_sequences
 from protodask.budget.lattice import Exploration, ExplorationProgress, Listen
@@ -39,8 +39,6 @@ FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 Below a tenth the cost of all features weighs less than a tenth of what they bring; above ten times, costs decide.
 """
 
-Listener = Callable[[Expansion], None]
-
 
 def build_greedy(
     costs: ArrayLike,
@@ -53,7 +51,7 @@ def build_greedy(
     feature_names: Sequence[str] | None = None,
     engine: EngineLike = None,
     record: str | PathLike[str] | None = None,
-    listen: Listener | None = None,
+    listen: OnEnd | None = None,
 ) -> GreedyIndex:
     """Greedy sequences from costs (features, degree + 1) and a function that says how accurate a set of features is.
 
@@ -96,7 +94,7 @@ def make_greedy(
     size: float,
     most_fits: int | None = None,
     feature_names: Sequence[str] | None = None,
-    listen: Listener | None = None,
+    listen: OnEnd | None = None,
 ) -> GreedyIndex:
     """Greedy sequences at the `size` of an item, the median of those to come, and the look-up over them.
 

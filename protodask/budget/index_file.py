@@ -42,7 +42,7 @@ from protodask.budget.polynomials import Floats, position, position_after, sizes
 from protodask.budget.skyline import MOST_ENTRIES, Presence, count_entries
 from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded
 from protodask.data.places.locations import is_url, locate, storage_errors
-from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.places.records import Fields, RecordKind, recognize, unseal
 from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.errors import FormatError, InputError, refusing
 from protodask.places import mask
@@ -105,15 +105,13 @@ def index_text(index: Index) -> str:
     """The content of the file of an index."""
     kind, own = (GREEDY, _describe_greedy(index)) if isinstance(index, GreedyIndex) else (RECORD, _describe(index))
     record = {
-        "format": kind.format,
-        "version": kind.version,
         "low": index.curves.low,
         "high": or_null(index.curves.high),
         "costs": index.curves.coefficients.tolist(),
         "feature_names": list(index.feature_names),
         **own,
     }
-    return json.dumps(seal(record, kind.name), allow_nan=False, separators=(",", ":")) + "\n"
+    return json.dumps(kind.sealed(record), allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def parse_index(content: bytes, where: str) -> BudgetIndex:

@@ -29,7 +29,7 @@ import numpy as np
 from protodask.budget.bounds import ROUNDING, Bounds, CostOrder, Masks
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import Expanding
-from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models
+from protodask.budget.expansions import Expand, Expansion, require_models
 from protodask.errors import InputError
 from protodask.prototypes.setting_checks import check_count, check_range
 
@@ -199,7 +199,9 @@ class _Search:
 
     def expand(self, layer: Masks) -> None:
         """Try some sets, and draw conclusions from how accurate they are."""
-        sets = [_set_of(mask) for mask in layer.tolist()]
+        sets = [
+            frozenset(feature for feature in range(mask.bit_length()) if mask >> feature & 1) for mask in layer.tolist()
+        ]
         self._tell(len(sets))
         self.expanding.ask(sets)
         accuracy = np.array([self.expanding.accuracy(features) for features in sets], dtype=np.float64)
@@ -216,10 +218,6 @@ class _Search:
         if self._listen is not None:
             ended = self.expanding
             self._listen(ExplorationProgress(ended.expanded, ended.failed, waiting, self.largest_gap))
-
-
-def _set_of(mask: int) -> FeatureSet:
-    return frozenset(feature for feature in range(mask.bit_length()) if mask >> feature & 1)
 
 
 def check_exploration(

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.greedy_index import GreedyIndex, GreedyWalk
 from protodask.budget.index import BudgetIndex
@@ -63,12 +62,10 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """All that a prediction needs."""
+    """All that a prediction needs. Features have the names and the costs that the index has."""
 
-    names: tuple[str, ...]
     functions: tuple[Extractor, ...]
     widths: tuple[int, ...]
-    curves: CostCurves
     index: BudgetIndex | GreedyIndex
     models: Mapping[FeatureSet, Model]
     """Of every set that the index answers with, but the empty one."""
@@ -90,15 +87,15 @@ class Predictor:
         nothing: FeatureSet = frozenset()
         accuracies.setdefault(nothing, float(self.shares.max()))
         sets = sorted({nothing, *self.models}, key=lambda features: (-accuracies[features], sorted(features)))
-        member = np.zeros((len(sets), len(self.names)), dtype=bool)
+        member = np.zeros((len(sets), len(self.functions)), dtype=bool)
         for row, features in enumerate(sets):
             member[row, sorted(features)] = True
-        return Answers(tuple(sets), tuple(accuracies[features] for features in sets), member)
+        return Answers(tuple(sets), accuracies, member)
 
     def warm_up(self) -> None:
         """Predict once with every model, and make what look-ups need: first calls import and allocate."""
         _ = self.answers.orders
-        self.index.best(self.curves.low, math.inf)
+        self.index.best(self.index.curves.low, math.inf)
         for features, model in self.models.items():
             width = sum(self.widths[feature] for feature in features)
             if isinstance(model, PrototypeSet) and model.n_features != width:
@@ -123,7 +120,7 @@ class Answers:
     """Sets that there are models of, by falling accuracy."""
 
     sets: tuple[FeatureSet, ...]
-    accuracies: tuple[float, ...]
+    accuracies: Mapping[FeatureSet, float]
     member: NDArray[np.bool_]
     """(sets, features)."""
 
@@ -164,34 +161,28 @@ class _Run:
         of = self.of
         budget = self.budget = checked_budget(self.budget)
         self.size = checked_size(self.item, of.size, "the item")
-        self.prices = evaluate(of.curves.coefficients, self.size)
-        self.had = np.zeros(len(of.names), dtype=bool)
-        self.lost = np.zeros(len(of.names), dtype=bool)
+        self.prices = evaluate(of.index.curves.coefficients, self.size)
+        self.had = np.zeros(len(of.functions), dtype=bool)
+        self.lost = np.zeros(len(of.functions), dtype=bool)
         planned = self._walk() if isinstance(of.index, GreedyIndex) and of.any_time else self._compute(number)
         used = of.answers.reachable(self.had, self.lost, self.prices, -math.inf)
-        row = of.answers.sets.index(used)
         if used:
             values = np.concatenate([self.values[feature] for feature in sorted(used)])[None, :]
             probability = predict_row(of.models[used], values)
         else:
             probability = of.shares.copy()
-        accuracy = of.answers.accuracies[row]
-        names = tuple(of.names[feature] for feature in sorted(used))
-        label = of.classes[int(probability.argmax())]
-        expected = float(self.prices[sorted(planned)].sum()) + of.overhead
-        fell_back = accuracy < of.answers.accuracies[of.answers.sets.index(planned)]
-        spent = self._spent()
+        accuracy, spent = of.answers.accuracies[used], self._spent()
         return Prediction(
             probabilities=probability,
-            label=label,
+            label=of.classes[int(probability.argmax())],
             features=used,
-            names=names,
+            names=tuple(of.index.feature_names[feature] for feature in sorted(used)),
             accuracy=accuracy,
             size=self.size,
             budget=budget,
-            expected_cost=expected,
+            expected_cost=float(self.prices[sorted(planned)].sum()) + of.overhead,
             spent=spent,
-            fell_back=fell_back,
+            fell_back=accuracy < of.answers.accuracies[planned],
             within_budget=spent <= budget,
             computed=self.computed,
             failures=self.failures,
@@ -254,7 +245,7 @@ class _Run:
 
     def _extract(self, feature: int) -> None:
         of = self.of
-        name = of.names[feature]
+        name = of.index.feature_names[feature]
         start = of.clock()
         try:
             value = vector(of.functions[feature](self.item))
@@ -285,7 +276,7 @@ def checked_budget(budget: Any) -> float:
 def look_up_all(predictor: Predictor, items: Sequence[Any], budgets: Any) -> tuple[Floats, NDArray[np.int64]]:
     """Budgets of items, and the sets of the index to compute within them: one look-up for all."""
     sizes = sizes_of(items, predictor.size)
-    _, each = as_items(predictor.curves, sizes, budgets)
+    _, each = as_items(predictor.index.curves, sizes, budgets)
     if each.shape != sizes.shape:
         raise InputError(
             "wrong-shape",
@@ -308,12 +299,9 @@ def measure_overhead(
     def known(span: slice) -> Extractor:
         return lambda row: matrix[row, span]
 
-    def size_of(row: int) -> float:
-        return float(sizes[row])
-
     # Each model in turn, whatever is looked up, and without running out of time.
     functions = tuple(known(span) for span in spans)
-    stage = replace(predictor, functions=functions, size=size_of, timed=False, any_time=False)
+    stage = replace(predictor, functions=functions, size=lambda row: float(sizes[row]), timed=False, any_time=False)
     stage.warm_up()
     index = predictor.index
     look_up = index.walk if isinstance(index, GreedyIndex) and predictor.any_time else index.best
@@ -326,7 +314,7 @@ def measure_overhead(
             break
         row, features = turn % len(sizes), sets[turn % len(sets)]
         size = float(sizes[row])
-        budget = float(evaluate(predictor.curves.of_set(features), size))
+        budget = index.curves.at(features, size)
         start = predictor.clock()
         look_up(size, budget)
         stage.predict(row, budget, numbers.get(features, -1))

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
 Record = TypeVar("Record")
 
 Table = TypeVar("Table", bound="DataclassInstance")

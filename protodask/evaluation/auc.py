@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, add_records, identity, open_engine
-from protodask.engine.records import taken
+from protodask.engine.records import Floats, taken
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import (
     ClassTotals,
@@ -39,7 +39,7 @@ from protodask.evaluation.rank_cells import (
     sum_rows,
 )
 from protodask.evaluation.roc import Curve, Runs, area_and_error, curve_bytes, make_curve
-from protodask.evaluation.score_bins import BIN_BYTES, Floats, affordable_bins
+from protodask.evaluation.score_bins import BIN_BYTES, affordable_bins
 
 SCORE = "score"
 LABEL = "label"

@@ -42,8 +42,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats, Integers
 from protodask.evaluation.interval import Interval, check_confidence
-from protodask.evaluation.score_bins import Floats, Integers
 
 ROUNDING = 1e-10
 """By how much, relatively, `n sum s^2` may exceed `(sum s)^2` where weights do not vary."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.arrays.rows import FILL_IN
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
@@ -101,7 +101,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "splines_")
         if isinstance(score, Source):
-            return ViewedSource(score, partial(_calibrate_block, splines=self.splines_), f"calibrated-{id_of(self)}")
+            knots = [values for spline in self.splines_ for values in (spline.score, spline.outcome)]
+            digest = digest_arrays(("", values, "float64") for values in knots)
+            return ViewedSource(score, partial(_calibrate_block, splines=self.splines_), f"calibrated-{digest}")
         if is_lazy(score):
             return self._transform_lazily(score)
         values = np.asarray(score)
@@ -146,14 +148,6 @@ def _calibrate_block(block: Block, splines: tuple[Spline, ...]) -> Block:
     n_classes = block[name].shape[1] if name == PROBABILITY else None
     calibrated = calibrate_scores(block[name], splines=splines, n_classes=n_classes)
     return Block(block.number, block.start, {**block.arrays, name: calibrated})
-
-
-def id_of(calibrator: Calibrator) -> str:
-    """Tells what a calibrator computes from what others do."""
-    digest = hashlib.blake2b(digest_size=16)
-    for spline in calibrator.splines_:
-        digest.update(spline.score.tobytes() + b"/" + spline.outcome.tobytes() + b";")
-    return digest.hexdigest()
 
 
 def read_plain(block: Block) -> ScoredRows:

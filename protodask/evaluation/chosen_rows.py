@@ -16,8 +16,7 @@ from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import INCLUSION
 from protodask.data.format.writer import write_dataset
 from protodask.engine import Arrays, Block, Engine, Layout, choose_block_rows
-
-Floats = NDArray[np.float64]
+from protodask.engine.records import Floats
 
 SLAB_ROWS = 2**16
 """Rows drawn together: what is needed to draw is a few times eight bytes a row, and a block may have millions."""

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
-from protodask.engine.records import merged_by
+from protodask.engine.records import Integers, merged_by
 from protodask.errors import InputError
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.score_bins import (
@@ -64,7 +64,6 @@ LEAST_WEIGHT = 1e-280
 MOST_BINS = 1000
 """Beyond this no bin would say anything."""
 
-Integers = NDArray[np.int64]
 
 WEIGHT, SCORE, OUTCOME = range(3)
 """Columns of the sums: `s`, `s x` and `s y`."""

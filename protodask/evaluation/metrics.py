@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, open_engine
 from protodask.engine.lazy import is_lazy
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, area_interval
 from protodask.evaluation.given_rows import check_rows, check_weight, require, row_numbers, source_of, usable_weights
 from protodask.evaluation.interval import CONFIDENCE
 from protodask.evaluation.outcomes import (
     PROBABILITY,
-    Floats,
     Outcomes,
     OutcomeSums,
     check_outcomes,

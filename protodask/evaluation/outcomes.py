@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT
 from protodask.engine import Block
-from protodask.engine.records import taken
+from protodask.engine.records import Floats, taken
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals
 from protodask.evaluation.given_rows import check_weight, require, usable_weights
-
-Floats = NDArray[np.float64]
 
 PROBABILITY = "probability"
 """Name of the array (N, K) that holds a model's probabilities."""

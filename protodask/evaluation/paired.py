@@ -36,11 +36,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from protodask.data.arrays.keyed import keyed_draws, stream_key
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.evaluation.interval import check_confidence
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 PairedLoss = Literal["log-loss", "error", "brier"]
 
@@ -136,8 +134,7 @@ def row_losses(
     known = own >= 0
     likely = np.where(known, probability[np.arange(len(target)), np.maximum(own, 0)], 0.0).astype(np.float64)
     if loss == "log-loss":
-        found: Floats = -np.log(np.maximum(likely, LEAST_PROBABILITY))
-        return found
+        return -np.log(np.maximum(likely, LEAST_PROBABILITY))
     if loss == "error":
         wrong: Floats = (probability.argmax(axis=1) != own).astype(np.float64)
         return wrong
@@ -188,8 +185,10 @@ def compare_paired(
             "Compare on more rows of positive weight, and of several groups where rows belong to groups.",
         )
     gains = np.sort(np.concatenate(list(_resampled(difference, weight, draws, seed))))
+    student = float(stdtrit(n_blocks - 1, 1 - confidence))
+    level = float(ndtr(student * math.sqrt(n_blocks / (n_blocks - 1))))
     # Nearest rank, rounded down: of 1,000 draws at 5 per cent, the 50th smallest.
-    rank = math.floor(_level(confidence, n_blocks) * draws)
+    rank = math.floor(level * draws)
     return Comparison(
         rows=int(sums.rows.sum()),
         blocks=n_blocks,
@@ -201,12 +200,6 @@ def compare_paired(
         standard_error=float(np.std(gains)),
         p_value=(1 + int(np.count_nonzero(gains <= margin))) / (draws + 1),
     )
-
-
-def _level(confidence: float, n_blocks: int) -> float:
-    """The level of the quantile, as the module says."""
-    student = float(stdtrit(n_blocks - 1, 1 - confidence))
-    return float(ndtr(student * math.sqrt(n_blocks / (n_blocks - 1))))
 
 
 def _resampled(difference: Floats, weight: Floats, draws: int, seed: int) -> Iterator[Floats]:

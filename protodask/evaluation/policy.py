@@ -44,14 +44,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
-from protodask.engine.records import merged_by
+from protodask.engine.records import Floats, merged_by
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, row_numbers, source_of
 from protodask.evaluation.interval import Interval, check_confidence, normal_quantile
 from protodask.evaluation.rare_sums import Moments, moments, rare_interval, unseen_amount
 from protodask.evaluation.ratio import (
     NO_ROWS,
-    Floats,
     RatioSums,
     ratio_error,
     ratio_sums,

@@ -29,10 +29,8 @@ from protodask.evaluation.policy import (
 )
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction_columns import PREDICTED
-from protodask.prototypes.rows_to_score import check_orders, is_dataset
+from protodask.prototypes.rows_to_score import Codes, check_orders, is_dataset
 from protodask.prototypes.scoring import predict_block
-
-Codes = NDArray[np.int64]
 
 ACTION = "action"
 """Name of the array (N,) of logged actions, as the model's classes; -1 where the model does not know the action."""

@@ -21,11 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine.records import joined, merged_by, taken
+from protodask.engine.records import Floats, Integers, joined, merged_by, taken
 from protodask.evaluation.score_bins import (
     FIRST_FREE,
-    Floats,
-    Integers,
     Keys,
     ScoreBins,
     bin_scores,
@@ -134,8 +132,7 @@ def area_of_cells(cells: Cells) -> tuple[float, float]:
 
 def _shares(weight: Floats) -> Floats:
     total = weight.sum()
-    shares: Floats = weight / total if total > 0 else weight
-    return shares
+    return weight / total if total > 0 else weight
 
 
 def cut_cells(cells: Cells, most_error: float, most: int, passes: int) -> Grid | None:

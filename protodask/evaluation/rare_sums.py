@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protodask.evaluation.ratio import Floats
+from protodask.engine.records import Floats
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
 from protodask.errors import InputError
-
-Floats = NDArray[np.float64]
-
 
 UNIT_BITS = 1126
 """The smallest float64, `2**-1074`, has a mantissa of which 52 bits lie below it as `frexp` scales it."""

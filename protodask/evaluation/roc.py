@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Engine, Source
+from protodask.engine.records import Floats
 from protodask.evaluation.auc_interval import ClassTotals, Spread, delong_spread
-from protodask.evaluation.outcomes import Floats, Outcomes
+from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.rank_cells import Cells, area_of_cells, bin_rows, cells_of_bins
 from protodask.evaluation.score_bins import BIN_BYTES, FIRST_FREE, BoundedBins, affordable_bins
 

@@ -11,12 +11,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
 from protodask.evaluation.calibration import wilson_interval
 from protodask.evaluation.interval import CONFIDENCE, UNKNOWN, Interval, normal_quantile
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

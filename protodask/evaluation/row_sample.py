@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import keyed_draws, smallest, smallest_of_both, stream_key
 from protodask.data.format.schema import FEATURES
 from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine.records import Floats, Integers
 from protodask.evaluation.given_rows import usable_weights
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 SAMPLE_ROWS = 10_000
 """Two samples of this size tell distributions apart that differ by 0.02 anywhere."""

@@ -22,11 +22,9 @@ from numpy.typing import NDArray
 
 from protodask.engine import ArraySource, Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.costs import partials_alive
-from protodask.engine.records import joined, taken
+from protodask.engine.records import Floats, Integers, joined, taken
 from protodask.engine.sources import leaves
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Free = NDArray[np.uint8]
 
@@ -100,10 +98,7 @@ class Cuts:
 def score_keys(score: NDArray[np.floating[Any]]) -> Keys:
     """Integers that order as the scores, -0 as 0; scores are not NaN."""
     bits = (score.astype(np.float64) + 0.0).view(np.int64)
-    keys: Keys = (bits ^ ((bits >> np.int64(63)) | _SIGN)).view(
-        np.uint64
-    )  # all bits of a negative number, else the sign
-    return keys
+    return (bits ^ ((bits >> np.int64(63)) | _SIGN)).view(np.uint64)  # all bits of a negative number, else the sign
 
 
 def no_bins(n_columns: int) -> ScoreBins:

@@ -24,9 +24,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from protodask.engine.records import Floats
 
 FEW = 10.0
 """Expected rows below which a bin is tested by itself."""

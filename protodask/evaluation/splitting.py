@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add
 from typing import Any
 
@@ -23,12 +23,11 @@ from protodask.data.places.locations import locate
 from protodask.data.places.locks import sweep
 from protodask.data.places.storage import check_free, check_outside, is_taken
 from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
+from protodask.engine.records import Integers
 from protodask.errors import InputError, ProtodaskError
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.interval import is_real
 from protodask.evaluation.subsampling import checked_seed
-
-Integers = NDArray[np.int64]
 
 _ROWS = 0x73706C72
 _GROUPS = 0x73706C67
@@ -103,7 +102,9 @@ def split(
         check_outside(place, dataset.path)
     with open_engine(engine) as opened:
         aside = Part(share, seed, True, dataset.has_group)
-        counts = _count(dataset, aside, opened)
+        numbers = BlockNumbers(dataset.layout)
+        counted = opened.reduce(numbers, COUNT, opened.share(dataset), opened.share(aside), label="drawing rows")
+        counts = np.array(counted)
         bounds = [dataset.layout.bounds(number) for number in range(dataset.layout.n_blocks)]
         rows = np.array([stop - start for start, stop in bounds])
         taken = int(counts.sum())
@@ -114,7 +115,7 @@ def split(
                 f"Of the {dataset.n_rows:,} rows, {'none' if taken == 0 else 'all'} would be held out.",
                 f"Give another share or seed, or more rows: each {unit} is drawn by itself.",
             )
-        rest = Part(share, seed, False, dataset.has_group)
+        rest = replace(aside, held_out=False)
         write_aside = _prepared(dataset, aside, counts, other, opened, overwrite)
         write_rest = _prepared(dataset, rest, rows - counts, where, opened, overwrite)
         kept = write_aside()
@@ -164,8 +165,3 @@ def _count_block(number: Block, dataset: Dataset, part: Part) -> tuple[int, ...]
 
 COUNT: Reduction[tuple[int, ...], tuple[int, ...]] = Reduction(_count_block, add, identity)
 """Rows of a part in each block, in whose order the tree merges; the dataset is read for its groups alone."""
-
-
-def _count(dataset: Dataset, part: Part, engine: Engine) -> Integers:
-    numbers = BlockNumbers(dataset.layout)
-    return np.array(engine.reduce(numbers, COUNT, engine.share(dataset), engine.share(part), label="drawing rows"))

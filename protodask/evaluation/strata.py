@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column, Label
 from protodask.data.tables.encoding import label_codes
 from protodask.engine import Block
+from protodask.engine.records import Integers
 from protodask.errors import InputError, some
-
-Integers = NDArray[np.int64]
 
 OTHERS = "(other)"
 """What rows of a value that nobody named are called, and those of which none is known."""
@@ -55,8 +53,7 @@ class Strata:
     def codes(self, block: Block) -> Integers:
         """The part that each row of a block is of (n,)."""
         if self.column is None:
-            codes: Integers = block[TARGET.name]
-            return codes
+            return block[TARGET.name]
         features, others = block[FEATURES.name], len(self.labels)
         values = features[:, self.first]
         found = np.full(block.n_rows, others)

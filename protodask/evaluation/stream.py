@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, TARGET, Label, label_numbers, numbers_of
 from protodask.data.format.summary import Summary, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
+from protodask.engine.records import Floats, Integers
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.outcomes import Outcomes
@@ -26,9 +27,6 @@ from protodask.evaluation.row_sample import RowSample, draw_sample, sample_rows,
 from protodask.prototypes.fitted import familiarity
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 QUANTILE_BINS = 10
 MOST_VALUES = 20
@@ -251,8 +249,7 @@ def lay_bins(values: NDArray[np.floating]) -> Bins:
 
 def quantile_points(values: Floats, levels: Floats) -> Floats:
     """Different values that stand at these levels of a sample (n,), ascending."""
-    found: Floats = np.unique(_rounded(np.quantile(values, levels, method="higher"))).astype(np.float64)
-    return found
+    return np.unique(_rounded(np.quantile(values, levels, method="higher"))).astype(np.float64)
 
 
 def learn_bins(engine: Engine, source: Source, model: PrototypeSet, n_batches: int) -> tuple[tuple[Bins, ...], Bins]:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label, label_numbers, numbers_of
+from protodask.engine.records import Floats
 from protodask.evaluation.interval import normal_quantile
 from protodask.evaluation.shifts import (
     holm,
@@ -30,8 +30,6 @@ from protodask.evaluation.shifts import (
 )
 from protodask.evaluation.stream import LOSS, RESIDUAL
 from protodask.evaluation.stream_profile import OutcomeProfile, StreamProfile
-
-Floats = NDArray[np.float64]
 
 SIGNIFICANCE = 5e-5
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
-from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.places.records import Fields, RecordKind, recognize, unseal
+from protodask.engine.records import Floats
 from protodask.evaluation.row_moments import effective_rows
 from protodask.evaluation.stream import (
     CALIBRATION_BINS,
@@ -28,14 +28,10 @@ from protodask.evaluation.stream import (
     weighted_quantiles,
 )
 
-Floats = NDArray[np.float64]
-
-FORMAT, VERSION = "protodask-profile", 1
-
 RECORD = RecordKind(
     "profile",
-    FORMAT,
-    VERSION,
+    "protodask-profile",
+    1,
     "Make one with `protodask monitor`.",
     "Make it again, or restore it from a copy.",
 )
@@ -155,8 +151,6 @@ def profile_record(profile: StreamProfile) -> dict[str, Any]:
     """The profile as a sealed JSON object."""
     outcomes = profile.outcomes
     record = {
-        "format": FORMAT,
-        "version": VERSION,
         "model": profile.model,
         "batches": profile.n_batches,
         "classes": list(profile.classes),
@@ -184,7 +178,7 @@ def profile_record(profile: StreamProfile) -> dict[str, Any]:
         if outcomes is None
         else {name: getattr(outcomes, name).reshape(-1).tolist() for name in OUTCOMES},
     }
-    return seal(record, RECORD.name)
+    return RECORD.sealed(record)
 
 
 def read_profile(content: object, where: str) -> StreamProfile:

@@ -21,14 +21,12 @@ from protodask.data.format.schema import INCLUSION, row_weights
 from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free, check_outside
 from protodask.engine import Block, Engine, EngineLike, Reduction, add_records, identity, open_engine
-from protodask.engine.records import merged_by
+from protodask.engine.records import Floats, Integers, merged_by
 from protodask.errors import InputError, some
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.interval import is_real
 from protodask.evaluation.strata import Strata, of_classes, of_values
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Rates = Mapping[Any, float] | Sequence[float] | NDArray[np.floating]
 """Inclusion probabilities: by label, where classes that are not named are kept whole, or one for each class."""
 

@@ -20,15 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import check_finite
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.explain.dominance import decided
 from protodask.explain.explanation import Contribution, Explanation, FeatureMatch
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import PrototypeSet
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 TILE_ENTRIES = 2**16
 """Numbers of a tile of differences (prototypes x features): half a megabyte, so that its passes stay in the cache."""
@@ -148,15 +146,13 @@ class _BatchSide:
 
     @cached_property
     def _weight_per_unit(self) -> Floats:
-        found: Floats = self.batch.feature_weight / self.batch.scale
-        return found
+        return self.batch.feature_weight / self.batch.scale
 
     def _near(self, row: Floats) -> Floats:
         """The features of the batch as it measures them, cut off where the kernel cuts them off."""
         reach = FARTHEST * self.batch.scale
         measured = self.batch.measured(self.batch.values(row))
-        near: Floats = np.clip(measured, self.batch.center - reach, self.batch.center + reach)
-        return near
+        return np.clip(measured, self.batch.center - reach, self.batch.center + reach)
 
     def similarities(self, row: Floats) -> Floats:
         """`K_v(x - x_j)` (J,), a tile of prototypes at a time."""
@@ -170,8 +166,7 @@ class _BatchSide:
             scaled = np.subtract(near, prototypes, out=tile[: len(prototypes)])
             scaled *= self._weight_per_unit
             np.einsum("jd,jd->j", scaled, scaled, out=squares[first : first + step])
-        similarities: Floats = np.exp(-0.5 * squares)
-        return similarities
+        return np.exp(-0.5 * squares)
 
     def matches(self, row: Floats, positions: Integers, names: tuple[str, ...]) -> list[tuple[FeatureMatch, ...]]:
         """The comparison with some prototypes, feature by feature; `names` are those of the batch."""

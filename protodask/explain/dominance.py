@@ -19,10 +19,8 @@ import math
 from bisect import bisect_left
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from protodask.engine.records import Floats, Integers
 
 
 def decided(marginals: Floats, impacts: Floats, classes: Integers) -> tuple[int, int]:
@@ -72,10 +70,9 @@ class _Evidence:
 
     def _sums(self, size: int) -> Floats:
         """`q_l(S)` (K,) of the first `size` impacts."""
-        found: Floats = self._marginals + np.bincount(
+        return self._marginals + np.bincount(
             self._classes[:size], weights=self._impacts[:size], minlength=len(self._marginals)
         )
-        return found
 
     def _exact_margin(self, winner: int, rival: int, size: int) -> float:
         """A number of the sign of `q_winner(S) - q_rival(S) - R(S)`."""

@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from protodask.data.format.schema import Label
-
-Floats = NDArray[np.float64]
+from protodask.engine.records import Floats
 
 Lines = list[tuple[str, ...]]
 """A header, and the cells of each line below it."""

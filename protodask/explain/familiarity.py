@@ -14,18 +14,15 @@ from dataclasses import dataclass, replace
 from operator import add
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.evaluation.row_sample import RowSample, sample_rows
 from protodask.prototypes.candidates import priority
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_ROWS = 10_000
 """Rows of a reference: p-values are known to within 0.01 then, and the sample takes 240 kB."""

@@ -28,15 +28,13 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows
 from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_BLOCKS = 16
 """Blocks that rows are taken from: enough to see how the blocks differ, few enough to read from a large dataset."""
@@ -154,7 +152,9 @@ _Cells = tuple[_Cell, ...]
 
 
 def _block_cells(block: Block, model: PrototypeSet, codes: NDArray[np.int64], task: _Task) -> _Cells:
-    rows = _sample(block, task.rows)
+    weight = row_weights(block)
+    counted = np.arange(block.n_rows) if weight is None else np.flatnonzero(weight)
+    rows = counted[spread(len(counted), task.rows)]
     if len(rows) == 0:
         return ()
     features = np.array(block[FEATURES.name][rows])  # a copy: its columns are exchanged and put back
@@ -183,13 +183,6 @@ def _block_cells(block: Block, model: PrototypeSet, codes: NDArray[np.int64], ta
 
 
 CELLS: Reduction[_Cells, _Cells] = Reduction(_block_cells, add, identity)
-
-
-def _sample(block: Block, most: int) -> Integers:
-    """Positions of the rows of a block that are used, none of weight 0."""
-    weight = row_weights(block)
-    rows = np.arange(block.n_rows) if weight is None else np.flatnonzero(weight)
-    return rows[spread(len(rows), most)]
 
 
 def _part(kernel: ScoreKernel, features: NDArray[Any]) -> Floats:

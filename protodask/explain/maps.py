@@ -13,15 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from protodask.data.format.schema import Label
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.model import PrototypeSet
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 TIE = 1e-9
 """Relative difference below which two loadings count as equally large when the sign of an axis is chosen."""
@@ -68,8 +66,7 @@ class BatchMap:
                 f"Give rows of the model's {self.n_features} features, as numbers.",
             )
         measured = self.shown.measured(self.shown.values(rows).astype(np.float64))
-        places: Floats = ((measured - self.center) * self.scaling) @ self.axes.T
-        return places
+        return ((measured - self.center) * self.scaling) @ self.axes.T
 
 
 def batch_map(model: PrototypeSet, batch: int = 1) -> BatchMap:

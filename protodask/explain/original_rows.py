@@ -42,13 +42,9 @@ def all_prototypes(model: PrototypeSet) -> tuple[Prototype, ...]:
 
 
 @dataclass(frozen=True)
-class OriginalRow:
+class OriginalRow(Prototype):
     """A row of the training data that became a prototype."""
 
-    batch: int
-    position: int
-    row: int
-    label: Label
     values: Mapping[str, Value]
     """By column of the source table if `complete`; else by feature, of those that the prototype's batch looks at."""
     complete: bool

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.explain.palette import CLASS_MARKERS, MUTED, PAPER, class_color
 from protodask.explain.plot_figures import (
@@ -31,8 +32,6 @@ from protodask.explain.plot_figures import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
 
 
 class Choosing(Protocol):

@@ -212,5 +212,4 @@ def marker_sizes(weight: NDArray[np.float64], smallest: float = 9.0, largest: fl
     """Areas of markers, in square points, that grow in proportion to the weight."""
     top = weight.max(initial=0.0)
     share = weight / top if top > 0 else np.zeros_like(weight)
-    sizes: NDArray[np.float64] = smallest + (largest - smallest) * share
-    return sizes
+    return smallest + (largest - smallest) * share

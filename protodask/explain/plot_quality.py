@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import Label
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.evaluation.calibration import CalibrationCurve
 from protodask.explain.importance import Importance
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 MOST_CELLS_WITH_COUNTS = 6
 MOST_CELLS_WITH_SHARES = 30
@@ -184,8 +184,8 @@ FAMILIARITY_BINS = 40
 
 def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
     """Distribution of familiarity in named samples, as shares of their rows, on a logarithmic axis from 0.001."""
-    found = {name: _usable(values) for name, values in samples.items()}
-    found = {name: values for name, values in found.items() if len(values)}
+    numbers = {name: np.asarray(values, dtype=np.float64).ravel() for name, values in samples.items()}
+    found = {name: values[np.isfinite(values)] for name, values in numbers.items() if np.isfinite(values).any()}
     figure = new_figure(2.9 if found else 1.2)
     if not found:
         return note(figure, "There are no rows.")
@@ -193,7 +193,7 @@ def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
     edges = np.linspace(math.log10(FAMILIARITY_FLOOR), math.log10(top) + 1e-9, FAMILIARITY_BINS + 1)
     axes = tidy(figure.add_subplot(), grid="y")
     styles = ("-", "--", ":")
-    for position, (_, values) in enumerate(found.items()):
+    for position, values in enumerate(found.values()):
         logs = np.log10(np.maximum(values, FAMILIARITY_FLOOR))
         share = np.histogram(np.clip(logs, edges[0], edges[-1]), edges)[0] / len(values)
         color, style = class_color(position), styles[position // len(CLASS_COLORS) % len(styles)]
@@ -214,11 +214,6 @@ def familiarity_plot(samples: Mapping[str, ArrayLike]) -> Figure:
         labels,
     )
     return figure
-
-
-def _usable(values: ArrayLike) -> Floats:
-    numbers = np.asarray(values, dtype=np.float64).ravel()
-    return numbers[np.isfinite(numbers)]
 
 
 def importance_plot(importance: Importance, most: int = 20) -> Figure:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.explain.maps import BatchMap
 from protodask.explain.palette import GRID, INK, MUTED, PAPER, class_color, class_marker
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_PROTOTYPES = 400
 """Drawn one by one in a plot, the heaviest; more would hide each other."""

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from protodask.engine.records import Floats
 from protodask.explain.palette import ACCENT, CLASS_COLORS, INK, MUTED, PAPER, class_color
 from protodask.explain.plot_figures import (
     SMALL,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 STYLES = ("-", "--", ":", "-.")
 """Of the lines that share a colour."""

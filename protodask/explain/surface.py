@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from protodask.data.format.schema import Label
 from protodask.engine import one_blas_thread
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.evaluation.stream import weighted_quantiles
 from protodask.prototypes.fitted import familiarity, probabilities
 from protodask.prototypes.kernel import Line
 from protodask.prototypes.model import PrototypeSet
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Limits = tuple[float, float]
 
 MOST_POINTS = 1000

@@ -96,8 +96,7 @@ def extremes(terms: Terms, y: NDArray[np.generic], weights: Floats, soft: float 
 def worst_means(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
     """`sum_j max(-y m-_j w_j, -y m+_j w_j)`, what the brackets are without spread, (N,)."""
     sign = np.asarray(y, dtype=np.float64)
-    worst: Floats = -sign * (_towards(terms, -sign[:, None] * np.sign(weights)) @ weights)
-    return worst
+    return -sign * (_towards(terms, -sign[:, None] * np.sign(weights)) @ weights)
 
 
 def _towards(terms: Terms, direction: Floats) -> Floats:
@@ -164,8 +163,7 @@ def clipped_to_ball(gain: Floats, limits: Floats) -> Floats:
         left = 1.0 - np.einsum("nd,nd->n", limit_squares, stopped)
         # Rounding leaves nothing where a limit is 1, and must not take back what the others have.
         tau = np.maximum(tau, _tau(np.maximum(left, 0.0), np.einsum("nd,nd->n", gain_squares, ~stopped)))
-    fractions: Floats = np.minimum(gain * result[:, None], limits)
-    return fractions
+    return np.minimum(gain * result[:, None], limits)
 
 
 def _tau(left: Floats, squares: Floats) -> Floats:

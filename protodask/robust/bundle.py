@@ -137,7 +137,9 @@ def solve_bundle(
     n_features = len(survey.reach)
     origin = survey.origin
     if not survey.cost.all():
-        return _without_margin(survey, n_features)
+        # What costs nothing: no weights, and all samples that count on one side.
+        side = float(np.sign(survey.cost[1] - survey.cost[0]))
+        return PlaneFit(np.zeros(n_features), -side, 0.0, 0.0, "one class" if side else "no cost", 0)
 
     def evaluate(question: Question) -> Answer:
         return engine.reduce(source, EVALUATE, samples_of, origin, question, label="evaluate")
@@ -146,12 +148,6 @@ def solve_bundle(
     found = _Bundle(survey, origin).run(asked, gap, max_passes, on_pass)
     # The plane was found where features are counted from the origin.
     return replace(found, intercept=found.intercept + float(found.weights @ origin))
-
-
-def _without_margin(survey: Survey, n_features: int) -> PlaneFit:
-    """What costs nothing: no weights, and all samples that count on one side."""
-    side = float(np.sign(survey.cost[1] - survey.cost[0]))
-    return PlaneFit(np.zeros(n_features), -side, 0.0, 0.0, "one class" if side else "no cost", 0)
 
 
 class _Bundle:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -22,7 +21,6 @@ from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
 from protodask.prototypes.estimator_rows import codes_among, feature_dtype, is_out_of_memory, plain_label, stored_rows
-from protodask.prototypes.fitting import own_directory
 from protodask.robust.bundle import PlaneFit
 from protodask.robust.classifier_rows import (
     as_uncertain,
@@ -37,9 +35,8 @@ from protodask.robust.classifier_rows import (
 )
 from protodask.robust.config import RobustConfig
 from protodask.robust.conic import solve_conic
-from protodask.robust.footprint import planes_at_once
 from protodask.robust.formulations import make_terms
-from protodask.robust.kept_terms import TermsForm, UncertainSource, keep_terms
+from protodask.robust.kept_terms import UncertainSource
 from protodask.robust.measures import certified_sums, checked_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
@@ -49,9 +46,8 @@ from protodask.robust.training import (
     RowsOfColumns,
     fit_robust,
     make_model,
-    plane_summary,
+    planes_trained,
     positive_codes,
-    train_planes,
     warn_if_short,
 )
 from protodask.robust.uncertain_columns import UncertainColumns, category_names, uncertain_columns
@@ -276,26 +272,15 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         small = known.lower.size <= most and self.run_dir is None
         if self.solver == "conic" or (self.solver == "auto" and small):
             try:
-                return _solve_whole(known, len(data.classes), codes, config.C * weights, config)
+                terms = make_terms(known, config.formulation, config.eps)
+                signs = (np.where(codes == code, 1.0, -1.0) for code in positive_codes(len(data.classes)))
+                return [solve_conic(terms, sign, config.C * weights, gap=config.gap) for sign in signs]
             except InputError:
                 if self.solver == "conic":
                     raise
-        form = TermsForm.of(config.formulation, known.n_features)
-        at_once = planes_at_once(form, len(positive_codes(len(data.classes))), data.source.layout, engine)
-        with (
-            nullcontext()
-            if self.run_dir is None
-            else own_directory(
-                self.run_dir,
-                {"kind": "robust", "config": config.problem(), "rows": fingerprint_of(known, codes, weights)},
-            ) as directory
-        ):
-            terms = keep_terms(data, form, engine, "")
-            found = train_planes(terms, form, len(data.classes), config, engine, at_once, directory, self.on_pass)
-            engine.forget(terms)
-            if directory is not None:
-                directory.finish([plane_summary(plane) for plane in found])
-        return found
+        told = {"rows": fingerprint_of(known, codes, weights)} if self.run_dir is not None else {}
+        with planes_trained(data, config, engine, told, self.run_dir, self.on_pass) as found:
+            return found
 
     def _map(self, rows: Any, function: RowsFunction, width: int | None, dtype: Any) -> Any:
         """A function of the model and rows, (N,) or (N, width), of rows given as to `fit`."""
@@ -342,8 +327,7 @@ VALUES = "values"
 
 
 def _predicted(model: RobustModel, rows: UncertainRows, labels: NDArray[Any]) -> NDArray[Any]:
-    found: NDArray[Any] = labels[model.predict(rows)]
-    return found
+    return labels[model.predict(rows)]
 
 
 def _of_block(
@@ -358,12 +342,3 @@ def _of_values(
 ) -> NDArray[Any]:
     found = function(model, columns.rows(np.asarray(values, dtype=np.result_type(values.dtype, np.float32))))
     return found[:, None] if found.ndim == 1 else found
-
-
-def _solve_whole(
-    known: UncertainRows, n_classes: int, codes: NDArray[np.intp], cost: Floats, config: RobustConfig
-) -> list[PlaneFit]:
-    """The planes by the cone program of all samples."""
-    terms = make_terms(known, config.formulation, config.eps)
-    signs = (np.where(codes == code, 1.0, -1.0) for code in positive_codes(n_classes))
-    return [solve_conic(terms, sign, cost, gap=config.gap) for sign in signs]

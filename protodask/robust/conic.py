@@ -22,7 +22,7 @@ from protodask.engine.records import taken, with_arrays
 from protodask.errors import InputError
 from protodask.robust.brackets import bracket
 from protodask.robust.bundle import PlaneFit
-from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, Setup, entries_of, solve_program
+from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, entries_of, solve_program
 from protodask.robust.terms import Floats, Terms
 from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of, relative_gap
 
@@ -171,6 +171,7 @@ def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> _Found:
     """The best plane and the best bound of all attempts, which end as soon as the two meet.
 
     High costs are cut at first: a plane and a bound that meet are what they are whatever costs they were found with.
+    Features have their own units, so have costs: with weights `unit w` objective and costs are `unit^2` times as large.
     """
     plane = _first_plane(terms, sign, costs)
     found = _Found(plane, DualBound(0.0, np.zeros_like(plane.weights)))
@@ -178,40 +179,30 @@ def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> _Found:
     highest = float(costs.max()) * units[0] ** 2
     for most in (*(ceiling for ceiling in CEILINGS if ceiling < highest), np.inf):
         for unit, setup in itertools.product(units, SETUPS):
-            found, enough = _attempt(found, terms, sign, costs, most, unit, setup, gap)
+            cut = np.minimum(costs, most / unit**2)
+            # Objectives near 1 suit the solver's tolerances.
+            objective = _objective(found.plane, cut) * unit**2
+            answer = solve_program(_moved(terms, np.zeros(1), unit), sign, cut * unit**2, objective, setup)
+            if answer is None:
+                found = replace(found, status="failed", attempts=found.attempts + 1)
+                continue
+            raw = plane_of(terms, sign, costs, answer.weights / unit, answer.intercept)
+            plane = _clear(terms, sign, costs, raw)
+            bound = dual_bound(terms, sign, cut, answer.multipliers / unit**2, answer.points / unit)
+            found = _Found(
+                min(found.plane, plane, key=lambda candidate: candidate.objective),
+                max(found.bound, bound, key=lambda candidate: candidate.value),
+                answer.status,
+                found.iterations + answer.iterations,
+                found.attempts + 1,
+                _slack_difference(terms, sign, answer, unit),
+            )
             if found.ends(gap):
                 return found
-            if enough:
+            least = min(_objective(raw, cut), _objective(plane, cut))
+            if least - bound.value <= gap * least:  # the problem is solved at the costs it was given
                 break
     return found
-
-
-def _attempt(
-    found: _Found, terms: Terms, sign: Floats, costs: Floats, most: float, unit: float, setup: Setup, gap: float
-) -> tuple[_Found, bool]:
-    """What one more attempt adds, and whether it solved the problem at the costs it was given.
-
-    Features have their own units, so have costs: with weights `unit w` objective and costs are `unit^2` times as large.
-    """
-    cut = np.minimum(costs, most / unit**2)
-    # Objectives near 1 suit the solver's tolerances.
-    objective = _objective(found.plane, cut) * unit**2
-    answer = solve_program(_moved(terms, np.zeros(1), unit), sign, cut * unit**2, objective, setup)
-    if answer is None:
-        return replace(found, status="failed", attempts=found.attempts + 1), False
-    raw = plane_of(terms, sign, costs, answer.weights / unit, answer.intercept)
-    plane = _clear(terms, sign, costs, raw)
-    bound = dual_bound(terms, sign, cut, answer.multipliers / unit**2, answer.points / unit)
-    least = min(_objective(raw, cut), _objective(plane, cut))
-    better = _Found(
-        min(found.plane, plane, key=lambda candidate: candidate.objective),
-        max(found.bound, bound, key=lambda candidate: candidate.value),
-        answer.status,
-        found.iterations + answer.iterations,
-        found.attempts + 1,
-        _slack_difference(terms, sign, answer, unit),
-    )
-    return better, least - bound.value <= gap * least
 
 
 def _objective(plane: Plane, costs: Floats) -> float:

@@ -23,7 +23,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, assert_never, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -101,24 +101,15 @@ def unit_terms(rows: UncertainRows, formulation: str, tolerance: float = SPREAD_
         case "MC":
             return Terms(used.mean_low, used.mean_high, _in_tiles(used, largest_deviation))
     spread = _in_tiles(used, lambda tile: tile.half_width * nu(*tile.normalised(), tolerance))
-    if name.endswith("-I"):
-        return Terms(used.mean_low, used.mean_high, spread, used.lower, used.upper)
-    return Terms(used.mean_low, used.mean_high, spread)
+    support = (used.lower, used.upper) if name.endswith("-I") else ()
+    return Terms(used.mean_low, used.mean_high, spread, *support)
 
 
 def known_to(rows: UncertainRows, name: Formulation) -> UncertainRows:
     """What a formulation knows of rows, beside the ends of the support, which some leave aside."""
-    match name:
-        case "SVM" | "M" | "S" | "MC" | "SBMV" | "SBMV-I":
-            return rows
-        case "SMV" | "SMV-I":
-            return _with_exact_means(rows, name)
-        case "SBM" | "SBM-I":
-            return rows.without_second_moment()
-        case "SM" | "SM-I":
-            return _with_exact_means(rows, name).without_second_moment()
-        case _:
-            assert_never(name)
+    bare = name.removesuffix("-I")
+    known = _with_exact_means(rows, name) if bare in ("SM", "SMV") else rows
+    return known.without_second_moment() if bare in ("SM", "SBM") else known
 
 
 def spread_multiple(formulation: str, eps: float) -> float:

@@ -22,24 +22,23 @@ from numpy.typing import NDArray
 from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.format.schema import TARGET, WEIGHT, Label
 from protodask.data.places.locations import is_url, locate, storage_errors
-from protodask.data.places.records import RecordKind, recognize, seal, unseal
+from protodask.data.places.records import RecordKind, recognize, unseal
 from protodask.data.places.storage import Kind, find_group, published
 from protodask.engine import Arrays, Block, Engine, Source, array_source
 from protodask.errors import InputError, StorageError
 from protodask.evaluation.given_rows import usable_weights
 from protodask.places import mask
-from protodask.robust.formulations import SPREAD_TOLERANCE, Formulation, named, unit_terms
+from protodask.robust.formulations import SPREAD_TOLERANCE, unit_terms
 from protodask.robust.passes import Samples, tiles
 from protodask.robust.terms import Floats, Terms
 from protodask.robust.uncertain_rows import UncertainRows
 
 TERMS = Kind("terms", "protodask-robust-terms")
-TERMS_VERSION = 1
 
 RECORD = RecordKind(
     "store of the terms of a robust fit",
     TERMS.format,
-    TERMS_VERSION,
+    1,
     "Choose another place, or remove what is there.",
     "Remove the whole store: the fit computes it again.",
 )
@@ -54,13 +53,9 @@ MEAN, MEAN_LOW, MEAN_HIGH, SPREAD, LOWER, UPPER = "mean", "mean_low", "mean_high
 class TermsForm:
     """Which arrays hold the brackets of a formulation, and how."""
 
-    formulation: Formulation
+    formulation: str
     n_features: int
     dtype: str = "float64"
-
-    @classmethod
-    def of(cls, formulation: str, n_features: int, dtype: str = "float64") -> TermsForm:
-        return cls(named(formulation), n_features, dtype)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,9 +100,8 @@ class TermsForm:
         low = floats(MEAN if MEAN in self.names else MEAN_LOW)
         high = low if MEAN in self.names else floats(MEAN_HIGH)
         spread = floats(SPREAD) * multiple if SPREAD in self.names else np.zeros_like(low)
-        if LOWER in self.names:
-            return Terms(low, high, spread, floats(LOWER), floats(UPPER))
-        return Terms(low, high, spread)
+        support = map(floats, (LOWER, UPPER)) if LOWER in self.names else ()
+        return Terms(low, high, spread, *support)
 
 
 def rounded_down(values: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -195,11 +189,10 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
         return ArrayStore(group, layout, form.specs, key, RECORD.remedy)
     _require_space(where, form.row_bytes * layout.n_rows)
     key = store_key()
-    record = {"format": TERMS.format, "version": TERMS_VERSION, **wanted, "rows": layout.n_rows, "key": key}
     with published(where, False, TERMS) as aside:
         store = ArrayStore(aside, layout, form.specs, key)
         with storage_errors(where, "writing"):
-            store.create(seal(record, RECORD.name))
+            store.create(RECORD.sealed({**wanted, "rows": layout.n_rows, "key": key}))
         engine.map(data.source, pack_block, data.rows_of, form, sink=store, label="terms")
     engine.forget(data.source)
     # At a URL they lie in a generation below it.

@@ -107,7 +107,6 @@ class Step:
     plane: Floats
     """`(w, b)`, (D + 1,); not finite where the solver failed."""
     multipliers: Multipliers
-    status: str
 
 
 def minimize_model(model: Model, scale: float, center: Center | None = None) -> Step:
@@ -180,7 +179,7 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     settings.direct_solve_method = "qdldl"
     solution = clarabel.DefaultSolver(whole, linear, constraints, np.concatenate(limits), cones, settings).solve()
     found, dual = np.array(solution.x), np.array(solution.z)
-    return Step(found[:n_planes], _multipliers(model, dual), str(solution.status))
+    return Step(found[:n_planes], _multipliers(model, dual))
 
 
 def _diagonal(values: Floats) -> Any:

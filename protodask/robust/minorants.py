@@ -114,7 +114,7 @@ class Minorants:
         self._cuts = joined(self._cuts, answer.cuts)
         self._used = np.append(self._used, np.full(len(answer.cuts), number))
         if not rounded:
-            self._cuts = self._cuts.without_norms()
+            self._cuts = replace(self._cuts, round=np.zeros_like(self._cuts.round))
         if is_center:
             self._center = number
         self._details.append(_Detail(answer.rest, near.row, number, number))

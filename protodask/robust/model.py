@@ -32,14 +32,13 @@ from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
 
 ROBUST_MODEL = Kind("robust model", "protodask-robust-model")
-ROBUST_MODEL_VERSION = 1
 
 FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
 RECORD = RecordKind(
     "robust model",
     ROBUST_MODEL.format,
-    ROBUST_MODEL_VERSION,
+    1,
     "Make one with `protodask robust fit`.",
     FIT_AGAIN,
     (
@@ -183,7 +182,16 @@ class RobustModel:
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the model to a Zarr store, whole or not at all."""
-        save_robust_model(self, path, overwrite=overwrite)
+        record = {
+            "format": RECORD.format,
+            "version": RECORD.version,
+            **table_fields(self),
+            "features": list(self.features),
+            "config": self.config.as_dict(),
+            "passes": list(self.passes),
+            "digest": _digest(self),
+        }
+        write_model(path, overwrite, ROBUST_MODEL, record, _arrays(self))
 
 
 def codes_of(decision: Floats) -> NDArray[np.intp]:
@@ -192,20 +200,6 @@ def codes_of(decision: Floats) -> NDArray[np.intp]:
         return (decision[:, 0] >= 0).astype(np.intp)
     codes: NDArray[np.intp] = decision.argmax(axis=1)
     return codes
-
-
-def save_robust_model(model: RobustModel, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Write a model, whole or not at all."""
-    record = {
-        "format": ROBUST_MODEL.format,
-        "version": ROBUST_MODEL_VERSION,
-        **table_fields(model),
-        "features": list(model.features),
-        "config": model.config.as_dict(),
-        "passes": list(model.passes),
-        "digest": _digest(model),
-    }
-    write_model(path, overwrite, ROBUST_MODEL, record, _arrays(model))
 
 
 def load_robust_model(path: str | os.PathLike[str]) -> RobustModel:

@@ -148,10 +148,6 @@ class Cuts:
         """Sums of values, centers, widths and slopes."""
         return weights @ self.value, weights @ self.center, weights @ self.width, weights @ self.slope
 
-    def without_norms(self) -> Cuts:
-        """Lower ones."""
-        return replace(self, round=np.zeros_like(self.round))
-
     def at(self, weights: Floats, intercept: float) -> Floats:
         """Their values at a plane, (M,)."""
         norms = np.linalg.norm(self.round * weights, axis=1)
@@ -347,27 +343,19 @@ def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floa
 
 def merge_answers(left: Answer, right: Answer) -> Answer:
     """The answer of two sets of samples together."""
-    near, others = _merge_near(left.near, right.near)
+    both = joined(left.near, right.near)
+    order = np.lexsort((both.row, np.abs(both.hinge)))
+    near, others = taken(both, order[: both.most]), taken(both, order[both.most :])
+    # Those that do not stay near are one cut together.
+    passed_on = Cuts.boxes(*others.cuts.weighted(np.where(others.hinge > 0, others.cost, 0.0)[None, :]))
     return Answer(
         left.risk + right.risk,
         add_records(left.cuts, right.cuts),
-        add_records(add_records(left.rest, right.rest), _cut_of(others)),
+        add_records(add_records(left.rest, right.rest), passed_on),
         left.across + right.across,
         left.within + right.within,
         near,
     )
-
-
-def _cut_of(near: Near) -> Cuts:
-    """The cut of the hinges of some samples together."""
-    return Cuts.boxes(*near.cuts.weighted(np.where(near.hinge > 0, near.cost, 0.0)[None, :]))
-
-
-def _merge_near(left: Near, right: Near) -> tuple[Near, Near]:
-    """Those that stay near, and the others."""
-    both = joined(left, right)
-    order = np.lexsort((both.row, np.abs(both.hinge)))
-    return taken(both, order[: both.most]), taken(both, order[both.most :])
 
 
 EVALUATE: Reduction[Answer, Answer] = Reduction(_evaluate_block, merge_answers, identity)

@@ -12,7 +12,7 @@ import numpy as np
 from protodask.data.arrays.array_store import ArraySpec, store_key
 from protodask.data.format.schema import Label
 from protodask.data.places.locations import locate
-from protodask.data.places.records import RecordKind, seal
+from protodask.data.places.records import RecordKind
 from protodask.data.places.storage import Kind
 from protodask.data.tables.table_files import label_column, published_rows
 from protodask.engine import Arrays, Block, EngineLike, Source, open_engine
@@ -21,12 +21,11 @@ from protodask.robust.model import RobustModel, codes_of, robust_fingerprint
 from protodask.robust.passes import tiles
 
 ROBUST_PREDICTIONS = Kind("robust predictions", "protodask-robust-predictions")
-ROBUST_PREDICTIONS_VERSION = 1
 
 RECORD = RecordKind(
     "robust predictions",
     ROBUST_PREDICTIONS.format,
-    ROBUST_PREDICTIONS_VERSION,
+    1,
     "Make them with `protodask robust predict`.",
     "Predict again, or restore the predictions from a copy.",
 )
@@ -69,17 +68,14 @@ def predict_robust(
     """
     name = model.certifying(formulation)
     where = locate(out)
-    record = seal(
+    record = RECORD.sealed(
         {
-            "format": ROBUST_PREDICTIONS.format,
-            "version": ROBUST_PREDICTIONS_VERSION,
             "model": robust_fingerprint(model),
             "formulation": name,
             "classes": list(model.classes),
             "rows": source.layout.n_rows,
             "identity": store_key(),
-        },
-        RECORD.name,
+        }
     )
     arrays = (
         ArraySpec(PREDICTED, "int32"),

@@ -17,11 +17,11 @@ import numpy as np
 from protodask.data.format.dataset import Dataset, UnweightedSource
 from protodask.data.format.schema import FEATURES, Column
 from protodask.data.places.own_folder import temporary_folder
-from protodask.engine import Block, Engine, EngineLike, Source, open_engine
+from protodask.engine import Block, Engine, EngineLike, open_engine
 from protodask.engine.together import all_together
 from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
-from protodask.prototypes.runs import RunDirectory, environment
+from protodask.prototypes.runs import environment
 from protodask.prototypes.training import warn_of_large_weights
 from protodask.robust.bundle import Pass, PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
@@ -109,20 +109,10 @@ def robustly_fitted(
     known = uncertain_dataset(data, settings)
     settings.check_total(data.summary.weight if settings.weighted else float(data.n_rows))
     warn_of_coarse_bounds(data)
-    form = TermsForm.of(settings.formulation, len(known.features), known.dtype)
-    record = {"kind": "robust", "config": settings.problem(), "dataset": data.key}
     with (
         open_engine(engine) as opened,
-        nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
-        temporary_folder() if directory is None else nullcontext(directory.path) as folder,
+        planes_trained(known, settings, opened, {"dataset": data.key}, run_dir, on_pass, terms, keep) as found,
     ):
-        # What does not fit is refused before anything is computed.
-        at_once = planes_at_once(form, len(positive_codes(len(data.classes))), known.source.layout, opened)
-        kept = keep_terms(known, form, opened, folder) if terms is None else store_terms(known, form, opened, terms)
-        found = train_planes(kept, form, len(data.classes), settings, opened, at_once, directory, on_pass)
-        opened.forget(kept)
-        if directory is not None:
-            directory.finish([plane_summary(plane) for plane in found])
         rows = dataset_for_training(data)
         model = replace(
             make_model(found, settings, known),
@@ -177,22 +167,26 @@ def uncertain_dataset(data: Dataset, config: RobustConfig) -> UncertainSource:
     )
 
 
-def train_planes(
-    terms: Source,
-    form: TermsForm,
-    n_classes: int,
+@contextmanager
+def planes_trained(
+    known: UncertainSource,
     config: RobustConfig,
     engine: Engine,
-    at_once: int,
-    directory: RunDirectory | None = None,
-    on_pass: OnPass | None = None,
-) -> list[PlaneFit]:
+    rows: Mapping[str, Any],
+    run_dir: str | os.PathLike[str] | None,
+    on_pass: OnPass | None,
+    terms: str | os.PathLike[str] | None = None,
+    keep: bool = True,
+) -> Iterator[list[PlaneFit]]:
     """The plane of two classes, the second against the first, or those of each of more classes against the rest.
 
-    A pass serves `at_once` planes, or all that have not ended: each has the bits it has alone.
+    A pass serves as many planes as memory allows, or all that have not ended: each has the bits it has alone.
+    `rows` tells the samples from those of other runs; the rest is what `fit_robust` and `robustly_fitted` say.
     """
+    form = TermsForm(config.formulation, len(known.features), known.dtype)
+    positives = positive_codes(len(known.classes))
     multiple = spread_multiple(config.formulation, config.eps)
-    positives = positive_codes(n_classes)
+    record = {"kind": "robust", "config": config.problem(), **rows}
     telling = threading.Lock()
 
     def train(number: int, engine: Engine) -> PlaneFit:
@@ -202,7 +196,7 @@ def train_planes(
                     on_pass(PlanePass(number, len(positives), done))
 
         return solve_bundle(
-            terms,
+            kept,
             ClassAgainstRest(form, multiple, positives[number - 1], config.C),
             engine,
             gap=config.gap,
@@ -211,11 +205,25 @@ def train_planes(
             on_pass=listen,
         )
 
-    numbers = range(1, len(positives) + 1)
-    if min(at_once, len(positives)) == 1:
-        return [train(number, engine) for number in numbers]
-    # In step also where all samples are in memory: that takes no longer than planes that compute side by side.
-    return all_together(engine, [partial(train, number) for number in numbers], company="in step", most=at_once)
+    with (
+        nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
+        temporary_folder()
+        if directory is None and not known.source.resident
+        else nullcontext("" if directory is None else directory.path) as folder,
+    ):
+        # What does not fit is refused before anything is computed.
+        at_once = planes_at_once(form, len(positives), known.source.layout, engine)
+        kept = keep_terms(known, form, engine, folder) if terms is None else store_terms(known, form, engine, terms)
+        planes = [partial(train, number) for number in range(1, len(positives) + 1)]
+        if min(at_once, len(positives)) == 1:
+            found = [plane(engine) for plane in planes]
+        else:
+            # In step also where all samples are in memory: that takes no longer than planes that compute side by side.
+            found = all_together(engine, planes, company="in step", most=at_once)
+        engine.forget(kept)
+        if directory is not None:
+            directory.finish([plane_summary(plane) for plane in found])
+        yield found
 
 
 def positive_codes(n_classes: int) -> list[int]:

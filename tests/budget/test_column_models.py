@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask.budget import column_models as column_models_module
-from protodask.budget.column_models import CrossValidation, column_expander, is_own, set_name
+from protodask.budget.column_models import ColumnFits, CrossValidation, column_expander, is_own, set_name
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, feature_columns, restricted
 from protodask.budget.noise import PARTS
@@ -96,7 +96,7 @@ def opened(
     n_folds: int = N_FOLDS,
 ) -> Iterator[Expand]:
     rows = training_data(data, config, engine)
-    with column_expander(data, features, config, n_folds, engine, rows, str(folder)) as expand:
+    with column_expander(ColumnFits(data, features, config, engine, rows, str(folder)), n_folds) as expand:
         yield expand
 
 
@@ -194,7 +194,10 @@ def test_expand__in_step_serves_all_fits_that_wait_with_one_pass(
             engine = CountingEngine(plain.scheduler)
             validation = cross_validation(expand)
             crew = replace(validation.crew, company="in step", most=most)
-            assert accuracies(replace(validation, engine=engine, crew=crew).expand) == expected
+            assert (
+                accuracies(replace(validation, fits=replace(validation.fits, engine=engine), crew=crew).expand)
+                == expected
+            )
             return engine.passes
 
     alone, together = passes(1), passes(20)

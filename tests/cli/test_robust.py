@@ -33,7 +33,6 @@ from protodask.robust import (
     fit_robust,
     load_robust_model,
 )
-from protodask.robust import model as robust_model_module
 from protodask.robust.bundle import Pass
 from protodask.robust.formulations import FORMULATIONS
 from protodask.robust.measures import certified_sums
@@ -326,7 +325,7 @@ def test_fit__that_was_interrupted_goes_on_and_says_how_far_it_is(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(robust_model_module, "save_robust_model", killed)
+        patched.setattr(RobustModel, "save", killed)
         assert call(*command).exit_code == 130
     run = tmp_path / "m.zarr.run"
     finished = call("info", run).stdout

@@ -28,7 +28,7 @@ MIB = 2**20
 
 
 def at_once(n_features: int, memory: int, *, n_planes: int = 50, rows: int = 10**6, threads: int = 2) -> int:
-    form = TermsForm.of("SBMV", n_features, "float32")
+    form = TermsForm("SBMV", n_features, "float32")
     layout = Layout(rows, 2**11)
     with thread_engine(threads, memory) as engine:
         return planes_at_once(form, n_planes, layout, engine)
@@ -100,7 +100,7 @@ def test_pass__holds_what_was_counted_for_it(n_features: int) -> None:
 
 
 def test_room__counts_the_chunks_of_several_arrays_that_are_read_together() -> None:
-    form, layout, threads = TermsForm.of("SMV-I", 300), Layout(10**6, 2**11), 2  # no array fills a chunk
+    form, layout, threads = TermsForm("SMV-I", 300), Layout(10**6, 2**11), 2  # no array fills a chunk
     needed, _each, _limit = next(footprint_module._rooms(form, layout, Processes("threads", 1, threads, 2**33, 2**33)))
     (chunks,) = (part.bytes for part in needed.parts if part.name == "chunks being read")
     assert chunks >= threads * min(AT_ONCE_BYTES, form.row_bytes * layout.block_rows) - threads * 2 * CHECKSUM_BYTES

@@ -42,7 +42,7 @@ def drawn_rows(n_rows: int, exact_means: bool) -> UncertainRows:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_brackets__of_what_is_kept_are_never_below_and_nearly_the_same(formulation: str, dtype: str) -> None:
     rows = drawn_rows(50, formulation.startswith("SM"))
-    form = TermsForm.of(formulation, 5, dtype)
+    form = TermsForm(formulation, 5, dtype)
     packed = form.pack(unit_terms(rows, formulation))
     assert {array.dtype for array in packed.values()} == {np.dtype(dtype)}
     assert tuple(packed) == form.names
@@ -68,7 +68,7 @@ def block_of(rows: UncertainRows, start: int = 0) -> Block:
 
 def test_pack_block__in_tiles_is_that_of_all_rows() -> None:
     rows = drawn_rows(TILE_ROWS + 100, False)
-    form = TermsForm.of("SBM-I", 5)
+    form = TermsForm("SBM-I", 5)
     kept = pack_block(block_of(rows), RowsOfArrays(None), form)
     for name, values in form.pack(unit_terms(rows, "SBM-I")).items():
         np.testing.assert_array_equal(kept[name], values)
@@ -78,7 +78,7 @@ def test_pack_block__in_tiles_is_that_of_all_rows() -> None:
 
 def test_class_against_rest__has_the_sign_and_the_cost_of_each_sample() -> None:
     rows = drawn_rows(6, False)
-    form = TermsForm.of("SBM", 5)
+    form = TermsForm("SBM", 5)
     block = block_of(rows)
     weighted = Block(0, 0, {**block.arrays, WEIGHT.name: np.arange(6.0)})
     kept = Block(0, 0, pack_block(weighted, RowsOfArrays(None), form))
@@ -93,4 +93,4 @@ def test_pack_block__names_the_row_that_is_wrong() -> None:
     block = block_of(rows, start=70_000)
     block["lower"][TILE_ROWS + 3, 2] = np.nan
     with refused("bad-value", f"sample {70_000 + TILE_ROWS + 3}", "feature 2", "lower"):
-        pack_block(block, RowsOfArrays(None), TermsForm.of("SBM", 5))
+        pack_block(block, RowsOfArrays(None), TermsForm("SBM", 5))

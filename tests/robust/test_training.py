@@ -174,7 +174,7 @@ def test_planes_of_more_classes__share_passes_and_have_the_bits_of_each_alone(
     else:
         assert sum(each) / at_once <= engine.passes["evaluate"] <= sum(each) / at_once + max(each) * (at_once > 1)
     known = uncertain_dataset(of_four, CONFIG)
-    form = TermsForm.of(CONFIG.formulation, len(known.features), known.dtype)
+    form = TermsForm(CONFIG.formulation, len(known.features), known.dtype)
     with Counted() as engine:
         terms = keep_terms(known, form, engine, "")
         for code in range(4):

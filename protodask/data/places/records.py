@@ -62,6 +62,10 @@ class RecordKind:
     remedy: str
     relatives: tuple[Relative, ...] = ()
 
+    def sealed(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """A record of this kind with what tells it from others, and its checksum."""
+        return seal({"format": self.format, "version": self.version, **record}, self.name)
+
 
 @dataclass(frozen=True)
 class Relative:

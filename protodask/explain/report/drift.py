@@ -8,8 +8,9 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from protodask.data.format.schema import Label
+from protodask.engine.records import Floats
 from protodask.evaluation.row_sample import spread
-from protodask.evaluation.stream import Floats, StreamSums, Watch
+from protodask.evaluation.stream import StreamSums, Watch
 from protodask.evaluation.stream_changes import FeatureChange, StreamChanges, compare_profiles
 from protodask.evaluation.stream_profile import StreamProfile, make_profile
 

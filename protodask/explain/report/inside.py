@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
+from protodask.engine.records import Integers
 from protodask.explain.explanation import visible
 from protodask.explain.report.content import Content
 from protodask.explain.report.text import short_numbers
 from protodask.prototypes.batches import FORM_NAMES, LEVEL, NORMAL_SCORE, Batch
 from protodask.prototypes.model import PrototypeSet
-
-Integers = NDArray[np.int64]
 
 MOST_FEATURES = 1000
 MOST_VALUES = 600_000

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
-from protodask.engine.records import joined, taken
+from protodask.engine.records import Floats, Integers, joined, taken
 from protodask.evaluation.auc_interval import area_interval
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums
 from protodask.evaluation.given_rows import check_rows, check_weight
@@ -29,9 +29,6 @@ from protodask.evaluation.row_moments import (
     share_interval,
 )
 from protodask.evaluation.stream import StreamSums, Watch, see_rows, sum_seen
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 WORST_ERRORS = 10
 CALIBRATION_BINS = 20

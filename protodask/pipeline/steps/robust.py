@@ -265,7 +265,7 @@ class RobustFitStep(Training):
         from protodask.data.places.storage import check_free
         from protodask.pipeline.work.published import published_model
         from protodask.robust.cone_program import load_clarabel
-        from protodask.robust.model import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
+        from protodask.robust.model import ROBUST_MODEL, load_robust_model, robust_fingerprint
         from protodask.robust.training import robustly_fitted
 
         load_clarabel()  # whether there is anything to solve with is asked before the work is done
@@ -283,7 +283,7 @@ class RobustFitStep(Training):
         listen(RobustStarted())
         with robustly_fitted(data, config, run_dir, engine, listen, self.terms, keep) as run:
             if robust_fingerprint(run.model) != published:
-                save_robust_model(run.model, where, overwrite=self.overwrite)
+                run.model.save(where, overwrite=self.overwrite)
         return RobustFitted(where, run.model, run.history)
 
 
