@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,18 @@ class Answer:
     """The exit code."""
     error: ProtodaskError | None = None
     """What went wrong besides."""
+
+
+Part = Piece | list[Piece]
+"""What stands together: one piece, or a list of several."""
+
+
+def apart(parts: Iterable[Part]) -> Iterator[Piece]:
+    """The pieces of all parts, with an empty line between a part and the next."""
+    for number, part in enumerate(parts):
+        if number:
+            yield ""
+        yield from part if isinstance(part, list) else [part]
 
 
 def give(answer: Answer, as_json: bool) -> None:
