@@ -66,10 +66,6 @@ class Telling:
     )
 
 
-TELL_NOBODY = Telling()
-"""What a command gets that is not called from the command line."""
-
-
 class Told:
     """Passes on what happens: to the terminal, and to those that the options and the pipeline file name."""
 

@@ -11,7 +11,7 @@ import typer
 from protodask.cli.console import Answer, Part, apart
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import NOTHING_SAID, Connection, check_connection
+from protodask.cli.options import Connection, check_connection
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, shorten, size
@@ -76,7 +76,8 @@ def check(
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="Address of the scheduler, such as tls://10.0.0.1:8786.")
     ],
-    connection: Connection = NOTHING_SAID,
+    *,
+    connection: Connection,
     storage: Annotated[
         tuple[str, ...],
         Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.cli.console import Answer, Part, Piece, apart, output_console, plain
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.options import Computing, computing_engine
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
 from protodask.pipeline.telling.wording import MOST_LINES, count, shorten
@@ -48,7 +48,7 @@ class Explaining:
 
 
 @grouped
-def explain(request: Explaining, computing: Computing = COMPUTING_HERE) -> Answer:
+def explain(request: Explaining, computing: Computing) -> Answer:
     """Show why a model says what it says of some rows: its prototypes by impact, and what would change its mind."""
     from protodask.explain.requests import ExplainRequest, check_request, explain_data
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from protodask.cli.console import Answer, Part, apart
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.options import Computing, computing_engine
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.steps.fit import Data, Start
 from protodask.pipeline.steps.training import Config, FitSettings
@@ -30,18 +30,16 @@ class PlannedFit(FitSettings):
     start: Start = None
 
 
-DEFAULT_FIT = PlannedFit()
-
-
 @grouped
 def plan(
     data: Data,
-    training: PlannedFit = DEFAULT_FIT,
+    *,
+    training: PlannedFit,
     calibrate: Annotated[
         bool,
         Option("Measure for a second or two, to say how long it takes.", flag="--calibrate/--no-calibrate"),
     ] = True,
-    computing: Computing = COMPUTING_HERE,
+    computing: Computing,
 ) -> Answer:
     """Say what a fit with the same options will cost in memory, reading and time, and whether it fits.
 
