@@ -13,7 +13,7 @@ import typer
 from protodask.errors import ProtodaskError
 from protodask.pipeline.telling import result
 from protodask.pipeline.telling.result import Pairs, Table, to_json
-from protodask.pipeline.telling.wording import MOST_LINES
+from protodask.pipeline.telling.wording import MOST_LINES, value_text
 from protodask.places import mask_text
 
 if TYPE_CHECKING:
@@ -56,6 +56,17 @@ def apart(parts: Iterable[Part]) -> Iterator[Piece]:
         if number:
             yield ""
         yield from part if isinstance(part, list) else [part]
+
+
+def known(pairs: Iterable[tuple[str, Any]]) -> Pairs:
+    """Names and values, but for those that are not known: whole numbers with commas, lists in a line."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, list | tuple):
+            return ", ".join(map(str, value))
+        return f"{value:,}" if type(value) is int else value_text(value)
+
+    return Pairs([(name, text(value)) for name, value in pairs if value is not None])
 
 
 def give(answer: Answer, as_json: bool) -> None:

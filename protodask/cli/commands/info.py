@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from protodask.cli.console import Answer, Part, apart, give, say
+from protodask.cli.console import Answer, Part, apart, give, known, say
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Json
 from protodask.errors import StorageError
@@ -379,14 +379,7 @@ def _progress(progress: Mapping[str, Any]) -> dict[str, str]:
 
 def _pairs(said: Mapping[str, Any], *names: str) -> Pairs:
     """What is said by these names, or all of it, where it is known."""
-    known = [(name, said[name]) for name in names or said if said[name] is not None]
-    return Pairs([(name, _text(value)) for name, value in known])
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return f"{value:,}" if type(value) is int else value_text(value)
+    return known((name, said[name]) for name in names or said)
 
 
 def _table(entries: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from protodask.cli.console import Answer, Part, apart
+from protodask.cli.console import Answer, Part, apart, known
 from protodask.cli.grouping import grouped
 from protodask.pipeline.steps.base import Option
-from protodask.pipeline.telling.result import Pairs, Table
+from protodask.pipeline.telling.result import Table
 from protodask.pipeline.telling.wording import count, shorten, value_text
 from protodask.places import mask
 
@@ -192,23 +192,19 @@ def _line(version: Version, metric: str | None) -> list[str]:
 
 def _told_version(version: Version) -> Iterator[Part]:
     """All that is known of a version."""
-    yield Pairs(
+    yield known(
         [
             ("version", str(version.number)),
-            *([("aliases", ", ".join(version.aliases))] if version.aliases else []),
+            ("aliases", version.aliases or None),
             ("published", _time(version.published)),
             ("model", f"{version.kind} {version.fingerprint}"),
             ("path", shorten(version.path)),
-            *((name, f"{value:,}") for name, value in version.sizes.items()),
-            ("features used", f"{len(version.features):,}"),
-            *([("rows", f"{version.rows:,}")] if version.rows is not None else []),
+            *version.sizes.items(),
+            ("features used", len(version.features)),
+            ("rows", version.rows),
             *(("data", fingerprint) for fingerprint in version.data),
-            *(
-                [("trained with", ", ".join(f"{name} {of}" for name, of in version.code.items()))]
-                if version.code
-                else []
-            ),
-            *([("note", version.note)] if version.note else []),
+            ("trained with", [f"{name} {of}" for name, of in version.code.items()] or None),
+            ("note", version.note or None),
             *((f"file {name}", shorten(path)) for name, path in version.files.items()),
         ]
     )
