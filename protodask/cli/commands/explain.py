@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,13 +82,12 @@ def _told_row(found: RowsExplained, entry: Explained) -> Iterator[Part]:
     known = "" if entry.actual is None else _verdict(explanation.predicted, entry.actual)
     predicted = f"Row {entry.row} of {shorten(found.data)}: {said_of_prediction(explanation)}{known}."
     yield [_wrapped(text) for text in (predicted, _said_of_familiarity(found, entry), said_of_dominance(explanation))]
-    classes = class_lines(explanation)
-    yield [_table(classes[: MOST_LINES + 1]), *_rest(len(classes) - 1, "class", "classes")]
+    yield _first(class_lines(explanation), "class", "classes", _table)
     if not explanation.contributions:
         return
     yield _table(prototype_lines(explanation))
     features = feature_lines(explanation)  # heaviest first
-    yield [COMPARED, _beside(features), *_rest(len(features) - 1, "feature", "features")] if features else []
+    yield [COMPARED, *_first(features, "feature", "features", _beside)] if features else []
     if entry.originals:
         yield _told_originals(found, entry)
 
@@ -125,11 +124,18 @@ def _told_originals(found: RowsExplained, entry: Explained) -> list[Piece]:
             for name in names
         ),
     ]
-    told: list[Piece] = ["In the training data", _beside(lines), *_rest(len(names), "column", "columns")]
+    told: list[Piece] = ["In the training data", *_first(lines, "column", "columns", _beside)]
     if partly := [f"#{rank}" for rank, original in enumerate(shown, start=1) if not original.complete]:
         ranks = ", ".join(partly)
         told.append(_wrapped(f"{ranks}: of a batch that was trained on other data, as far as the model holds it."))
     return told
+
+
+def _first(lines: Lines, one: str, many: str, table: Callable[[Lines], Table]) -> list[Piece]:
+    """A table of the lines that are shown, the header among them, and how many more there are."""
+    more = len(lines) - 1 - MOST_LINES
+    rest = [f"and {count(more, one, many)} more; --json has all"] if more > 0 else []
+    return [table(lines[: MOST_LINES + 1]), *rest]
 
 
 def _beside(lines: Lines) -> Table:
@@ -139,7 +145,7 @@ def _beside(lines: Lines) -> Table:
     unbounded = console.options.update(width=100 * console.width)
     columns = len(lines[0])
     while True:
-        table = _table([line[:columns] for line in lines[: MOST_LINES + 1]])
+        table = _table([line[:columns] for line in lines])
         if columns <= 3 or console.measure(table, options=unbounded).maximum <= console.width:
             return table
         columns -= 1
@@ -163,7 +169,3 @@ def _wrapped(text: str) -> Text:
     from rich.text import Text
 
     return Text(plain(text))
-
-
-def _rest(lines: int, one: str, many: str) -> list[str]:
-    return [f"and {count(lines - MOST_LINES, one, many)} more; --json has all"] if lines > MOST_LINES else []
