@@ -320,10 +320,8 @@ class SearchTally(Tally):
         from protodask.selection.search import FoldStep, SettingDone
 
         if isinstance(event, SearchStarted):
-            what = (
-                f"{event.n_settings} settings with {event.n_folds} folds each, {event.n_settings * event.n_folds} fits"
-            )
-            return "stays", f"{event.strategy} search: {what}{_together(event.group)}"
+            fits = f"{event.n_folds} folds each, {event.n_settings * event.n_folds} fits"
+            return "stays", f"{event.strategy} search: {event.n_settings} settings with {fits}{_together(event.group)}"
         if self._done == self._of:  # all settings of the first stage are done: this is the one of the second
             self._stage, self._done, self._of = "stage 2  ", 0, 1
         match event:
