@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 import typer
 
 from protodask.errors import ProtodaskError
-from protodask.pipeline.telling.result import Pairs, Piece, Table, to_json
-from protodask.pipeline.telling.wording import MOST_LINES
+from protodask.pipeline.telling import result
+from protodask.pipeline.telling.result import Pairs, Table, to_json
+from protodask.pipeline.telling.wording import MOST_LINES, value_text
 from protodask.places import mask_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleRenderable
+
+Piece = Union[result.Piece, "ConsoleRenderable"]
+"""A part of what a person is told: a line, or more; what is no text, names and values, or table is rich's."""
+
+Part = Piece | list[Piece]
+"""What stands together: one piece, or a list of several."""
 
 
 def is_terminal() -> bool:
@@ -38,6 +48,25 @@ class Answer:
     """The exit code."""
     error: ProtodaskError | None = None
     """What went wrong besides."""
+
+
+def apart(parts: Iterable[Part]) -> Iterator[Piece]:
+    """The pieces of all parts, with an empty line between a part and the next."""
+    for number, part in enumerate(parts):
+        if number:
+            yield ""
+        yield from part if isinstance(part, list) else [part]
+
+
+def known(pairs: Iterable[tuple[str, Any]]) -> Pairs:
+    """Names and values, but for those that are not known: whole numbers with commas, lists in a line."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, list | tuple):
+            return ", ".join(map(str, value))
+        return f"{value:,}" if type(value) is int else value_text(value)
+
+    return Pairs([(name, text(value)) for name, value in pairs if value is not None])
 
 
 def give(answer: Answer, as_json: bool) -> None:
@@ -65,10 +94,20 @@ def say(piece: Piece = "") -> None:
             lines = ["  ".join(line).rstrip() for line in zip(*map(_aligned, columns), strict=True)]
             if len(shown) < len(rows):
                 lines.append(f"and {len(rows) - len(shown):,} more")
-        case _:
+        case str():
             lines = [piece]
+        case _:
+            output_console().print(piece)
+            return
     for line in lines:
         typer.echo(plain(line))
+
+
+def output_console() -> Console:
+    """Standard output, for what is to be broken into lines as wide as it."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def complain(seen: str, remedy: str, code: str) -> None:

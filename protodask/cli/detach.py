@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.cli.console import Answer
 from protodask.cli.errors import wrong_use
 from protodask.cli.options import COMPUTING, Computing
+from protodask.pipeline.file.values import key_of
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import Pairs
 
@@ -57,20 +58,14 @@ def arguments_of_job(computing: Computing, platform: Platform) -> tuple[str, ...
     """
     from protodask.pipeline.state.detached import with_options, without_detach
 
-    connection = computing.connection
-    options = {
-        "--scheduler": computing.scheduler,
-        "--tls-ca": connection.tls_ca,
-        "--tls-cert": connection.tls_cert,
-        "--tls-key": connection.tls_key,
-        "--insecure": connection.insecure or None,
-    }
-    if platform == "kubernetes":
-        options = {"--scheduler": computing.scheduler}
+    of_environment: dict[str, Any] = {"scheduler": computing.scheduler}
+    if platform != "kubernetes":
+        of_environment |= vars(computing.connection)
     arguments = without_detach(sys.argv[1:])
     added: list[str] = []
-    for option, value in options.items():
-        if value is not None and not any(one == option or one.startswith(f"{option}=") for one in arguments):
+    for name, value in of_environment.items():
+        option = f"--{key_of(name)}"
+        if value not in (None, False) and not any(one == option or one.startswith(f"{option}=") for one in arguments):
             added += [option] if value is True else [option, str(value)]
     return with_options(arguments, added)
 

@@ -17,7 +17,7 @@ import typer
 from protodask.cli.console import Answer, give
 from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import ANSWER_IS_NO, reported, wrong_use
-from protodask.cli.options import COMPUTING_HERE, Computing, Debug, Json, perform_step, without_contradicted
+from protodask.cli.options import Computing, Debug, Json, perform_step, without_contradicted
 from protodask.pipeline.file.values import key_of, ordered_fields
 from protodask.pipeline.steps.base import Argument, Option, Step, option_of, plain_hint
 from protodask.pipeline.steps.ingest import AppendStep, IngestStep
@@ -165,25 +165,26 @@ def step_command(kind: type[Step]) -> Command:
     return command
 
 
-def _detaching(step: Any, computing: Computing = COMPUTING_HERE, detach: Detach = None) -> Answer:
+def _detaching(step: Any, computing: Computing, detach: Detach = None) -> Answer:
     return _computing(step, computing) if detach is None else detach_fit(detach, step, computing)
 
 
 def _here(step: Any) -> Answer:
-    return _computing(step)
+    return _computing(step, Computing())
 
 
 @grouped
 def ingest(
     step: IngestStep,
+    *,
     append: Annotated[bool, Option("Add the rows to the dataset at the output path.")] = False,
-    computing: Computing = COMPUTING_HERE,
+    computing: Computing,
 ) -> Answer:
     """Make a dataset from tables or arrays, or add their rows to one."""
     return _computing(AppendStep(**vars(step)) if append else step, computing)
 
 
-def _computing(step: Any, computing: Computing = COMPUTING_HERE) -> Answer:
+def _computing(step: Any, computing: Computing) -> Answer:
     try:
         result = perform_step(step, computing)
     except FilesFailedError as error:

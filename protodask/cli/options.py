@@ -161,10 +161,6 @@ class Computing:
                 )
 
 
-COMPUTING_HERE = Computing()
-"""What a command gets that is not called from the command line."""
-
-
 def check_connection(address: str, connection: Connection) -> None:
     """Refuse an address that may not be connected to like that, before anything is begun."""
     from protodask.engine.connect import check_address

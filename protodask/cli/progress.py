@@ -13,7 +13,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -89,14 +89,7 @@ OF_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
 
 @contextmanager
 def _warnings_as_lines(reporter: Reporter, warn: Callable[[str], None] | None) -> Iterator[None]:
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, OF_DEVELOPERS) and not sys.warnoptions:
             return
         text = as_options(" ".join(str(message).split()))
@@ -244,6 +237,8 @@ def _terminal_reporter() -> Iterator[TerminalReporter]:
 class Tally(ABC):
     """Where something is that takes its time."""
 
+    _text = ""
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began = clock()
@@ -252,9 +247,9 @@ class Tally(ABC):
     def hear(self, event: Any) -> Line | None:
         """Take an event into account; what there is to say of it."""
 
-    @abstractmethod
     def describe(self) -> str:
         """Where it is, in one line; nothing if there is nothing to say."""
+        return self._text
 
     def _so_far(self) -> str:
         return describe_seconds(self._clock() - self._began)
@@ -279,8 +274,6 @@ def _heard(event: object, current: Tally | None) -> tuple[Tally | None, Line | N
 class FitTally(Tally):
     """Where the training of a batch is."""
 
-    _text = ""
-
     def hear(self, event: Any) -> Line | None:
         from protodask.prototypes.history import BatchDone, BatchStarted, IterationDone
 
@@ -298,9 +291,6 @@ class FitTally(Tally):
                 said = _fit(record.iterations, record, record.prototypes)
                 return "stays", f"batch {record.batch}  {record.status}  iterations {said}"
         return None
-
-    def describe(self) -> str:
-        return self._text
 
 
 def _fit(iterations: int, found: IterationDone | BatchRecord, prototypes: int) -> str:
@@ -320,8 +310,8 @@ class SearchTally(Tally):
         self._started = started
         self._done, self._of = 0, started.n_settings
         self._batches = 0
-        self._losses: dict[tuple[Setting, int], list[float]] = {}
-        """Of the folds, of settings that are at work."""
+        self._losses: dict[Setting, dict[int, list[float]]] = {}
+        """Of the folds, by number of batches, of settings that are at work."""
         self._best = math.inf
         self._best_of: tuple[Setting, int] | None = None
         self._stage = ""
@@ -330,7 +320,8 @@ class SearchTally(Tally):
         from protodask.selection.search import FoldStep, SettingDone
 
         if isinstance(event, SearchStarted):
-            return "stays", _search(event)
+            fits = f"{event.n_folds} folds each, {event.n_settings * event.n_folds} fits"
+            return "stays", f"{event.strategy} search: {event.n_settings} settings with {fits}{_together(event.group)}"
         if self._done == self._of:  # all settings of the first stage are done: this is the one of the second
             self._stage, self._done, self._of = "stage 2  ", 0, 1
         match event:
@@ -341,19 +332,17 @@ class SearchTally(Tally):
                 return "passing", f"{_setting(event.setting)}  {fold}"
             case SettingDone():
                 self._done, self._of = event.done, event.of
-                for place in [place for place in self._losses if place[0] == event.setting]:
-                    del self._losses[place]
+                self._losses.pop(event.setting, None)
                 return "of a log", f"{self._stage}{_setting_done(event)}"
         return None
 
     def _step(self, event: FoldStep) -> None:
-        place = (event.setting, event.n_batches)
-        losses = self._losses.setdefault(place, [])
+        losses = self._losses.setdefault(event.setting, {}).setdefault(event.n_batches, [])
         losses.append(event.loss)
         if len(losses) == self._started.n_folds:
             mean = math.fsum(losses) / len(losses)
             if mean < self._best:
-                self._best, self._best_of = mean, place
+                self._best, self._best_of = mean, (event.setting, event.n_batches)
 
     def describe(self) -> str:
         """What matters least stands last, where a narrow terminal cuts it off."""
@@ -364,13 +353,6 @@ class SearchTally(Tally):
             many = count(n_batches, "batch", "batches")
             parts.append(f"best {self._best:.4f} ({many}, lambda_v {setting.lambda_v:.2g}{pair})")
         return "  ".join(parts)
-
-
-def _search(event: SearchStarted) -> str:
-    return (
-        f"{event.strategy} search: {event.n_settings} settings with {event.n_folds} folds each, "
-        f"{event.n_settings * event.n_folds} fits{_together(event.group)}"
-    )
 
 
 def _together(group: str | None) -> str:
@@ -447,7 +429,6 @@ class RobustTally(Tally):
     """Where a fit of planes is."""
 
     _planes: frozenset[int] = frozenset()
-    _text = ""
 
     def hear(self, event: Any) -> Line | None:
         if isinstance(event, RobustStarted):

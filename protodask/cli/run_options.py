@@ -67,10 +67,6 @@ class Telling:
     )
 
 
-TELL_NOBODY = Telling()
-"""What a command gets that is not called from the command line."""
-
-
 class Told:
     """Passes on what happens: to the terminal, and to those that the options and the pipeline file name."""
 
@@ -193,7 +189,7 @@ class Told:
 
 def tell_of_wrong_use(given: Mapping[str, Any], message: str) -> None:
     """Tell those who wait for the end of a run that its options cannot be read; those that can are `given`."""
-    telling = replace(TELL_NOBODY, **{field.name: given[field.name] for field in fields(Telling) if given[field.name]})
+    telling = Telling(**{field.name: given[field.name] for field in fields(Telling) if given[field.name]})
     told = Told(given["pipeline"], telling.log == "json", quiet=True)
     with suppress(ProtodaskError):  # what is wrong with the options is said already
         told.tell(telling, given["settings"] or ())

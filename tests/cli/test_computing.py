@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from protodask.cli.detach import arguments_of_job
 from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
-from protodask.cli.options import COMPUTING_HERE, Computing, Connection
+from protodask.cli.options import Computing, Connection
 
 Call = Callable[..., Result]
 
@@ -72,7 +72,7 @@ def test_computing__is_said_by_the_environment_unless_options_say_otherwise(
 
     @app.command()
     @grouped
-    def command(computing: Computing = COMPUTING_HERE) -> None:
+    def command(computing: Computing) -> None:
         seen.append(computing)
 
     for name, value in environment.items():

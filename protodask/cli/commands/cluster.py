@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protodask.cli.console import Answer
+from protodask.cli.console import Answer, Part, apart
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import NOTHING_SAID, Connection, check_connection
+from protodask.cli.options import Connection, check_connection
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import count, shorten, size
@@ -76,7 +76,8 @@ def check(
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="Address of the scheduler, such as tls://10.0.0.1:8786.")
     ],
-    connection: Connection = NOTHING_SAID,
+    *,
+    connection: Connection,
     storage: Annotated[
         tuple[str, ...],
         Option(
@@ -93,10 +94,10 @@ def check(
     check_connection(address, connection)
     report = check_cluster(address, connection.tls, connection.insecure, storage)
     described = {"kind": "cluster", **asdict(report)}
-    return Answer(lambda: described, _told_report(report), ANSWER_IS_NO if report.problems else 0)
+    return Answer(lambda: described, apart(_told_report(report)), ANSWER_IS_NO if report.problems else 0)
 
 
-def _told_report(report: Report) -> Iterator[Piece]:
+def _told_report(report: Report) -> Iterator[Part]:
     memory = "no limit of memory" if report.memory_bytes is None else size(report.memory_bytes)
     yield Pairs(
         [
@@ -107,7 +108,6 @@ def _told_report(report: Report) -> Iterator[Piece]:
         ]
     )
     if report.workers:
-        yield ""
         rows = [
             [
                 worker.address,
@@ -119,21 +119,20 @@ def _told_report(report: Report) -> Iterator[Piece]:
         ]
         yield Table(["worker", "threads", "memory", "round trip"], rows)
     if report.certificates:
-        yield ""
         rows = [[one.name, one.of, one.expires, f"{one.days_left:.0f}"] for one in report.certificates]
         yield Table(["certificate", "of", "expires", "days left"], rows, whole=True)
     for place in dict.fromkeys(one.place for one in report.storage):
         answers = [one for one in report.storage if one.place == place]
         written = [one.writes for one in answers if one.writes is not None]
-        yield ""
-        yield f"{shorten(place)}: read by {sum(one.reads for one in answers)} of {count(len(answers), 'worker')}"
-        if written:
-            yield f"{shorten(place)}: written to by {sum(written)} of {count(len(answers), 'worker')}"
-    yield ""
-    for problem in report.problems:
-        yield f"Problem: {problem.seen}"
-        yield f"  {problem.remedy}"
-    yield f"{count(len(report.problems), 'problem')} found." if report.problems else "No problem found."
+        of_workers = f"of {count(len(answers), 'worker')}"
+        yield [
+            f"{shorten(place)}: read by {sum(one.reads for one in answers)} {of_workers}",
+            *([f"{shorten(place)}: written to by {sum(written)} {of_workers}"] if written else []),
+        ]
+    yield [
+        *(line for problem in report.problems for line in (f"Problem: {problem.seen}", f"  {problem.remedy}")),
+        f"{count(len(report.problems), 'problem')} found." if report.problems else "No problem found.",
+    ]
 
 
 def _milliseconds(seconds: float) -> str:

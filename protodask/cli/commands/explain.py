@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from protodask.cli.console import plain, say, show_json
+from protodask.cli.console import Answer, Part, Piece, apart, output_console, plain
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import COMPUTING_HERE, Computing, Json, computing_engine
+from protodask.cli.options import Computing, computing_engine
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
 from protodask.pipeline.telling.wording import MOST_LINES, count, shorten
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from protodask.explain.explanation import Lines
     from protodask.explain.requests import RowsExplained
@@ -47,7 +48,7 @@ class Explaining:
 
 
 @grouped
-def explain(request: Explaining, computing: Computing = COMPUTING_HERE, as_json: Json = False) -> None:
+def explain(request: Explaining, computing: Computing) -> Answer:
     """Show why a model says what it says of some rows: its prototypes by impact, and what would change its mind."""
     from protodask.explain.requests import ExplainRequest, check_request, explain_data
 
@@ -57,47 +58,38 @@ def explain(request: Explaining, computing: Computing = COMPUTING_HERE, as_json:
         check_request(asked)
     with computing_engine(computing) as (engine, _):
         found = explain_data(asked, engine)
-    if as_json:
-        show_json(found.describe())
-    else:
-        _show(found)
+    return Answer(found.describe, apart(_told(found)))
 
 
-def _show(found: RowsExplained) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    for number, entry in enumerate(found.explained):
-        if number:
-            say()
-        _show_row(console, found, entry)
+def _told(found: RowsExplained) -> Iterator[Part]:
+    for entry in found.explained:
+        yield from _told_row(found, entry)
     if found.path is not None:
-        say()
-        say(f"The explanations are in {shorten(found.path)}.")
+        yield f"The explanations are in {shorten(found.path)}."
 
 
-def _show_row(console: Console, found: RowsExplained, entry: Explained) -> None:
-    from protodask.explain.explanation import class_lines, prototype_lines, said_of_dominance, said_of_prediction
+def _told_row(found: RowsExplained, entry: Explained) -> Iterator[Part]:
+    from protodask.explain.explanation import (
+        COMPARED,
+        class_lines,
+        feature_lines,
+        prototype_lines,
+        said_of_dominance,
+        said_of_prediction,
+    )
 
     explanation = entry.explanation
     known = "" if entry.actual is None else _verdict(explanation.predicted, entry.actual)
-    where = f"Row {entry.row} of {shorten(found.data)}"
-    _wrapped(console, f"{where}: {said_of_prediction(explanation)}{known}.")
-    _wrapped(console, _said_of_familiarity(found, entry))
-    _wrapped(console, said_of_dominance(explanation))
-    say()
-    classes = class_lines(explanation)
-    console.print(_table(classes[: MOST_LINES + 1]))
-    _say_rest(len(classes) - 1, "class", "classes")
+    predicted = f"Row {entry.row} of {shorten(found.data)}: {said_of_prediction(explanation)}{known}."
+    yield [_wrapped(text) for text in (predicted, _said_of_familiarity(found, entry), said_of_dominance(explanation))]
+    yield _first(class_lines(explanation), "class", "classes", _table)
     if not explanation.contributions:
         return
-    say()
-    console.print(_table(prototype_lines(explanation)))
-    say()
-    _show_features(console, entry)
+    yield _table(prototype_lines(explanation))
+    features = feature_lines(explanation)  # heaviest first
+    yield [COMPARED, *_first(features, "feature", "features", _beside)] if features else []
     if entry.originals:
-        say()
-        _show_originals(console, found, entry)
+        yield _told_originals(found, entry)
 
 
 def _verdict(predicted: Any, actual: Any) -> str:
@@ -118,26 +110,13 @@ def _said_of_familiarity(found: RowsExplained, entry: Explained) -> str:
     )
 
 
-def _show_features(console: Console, entry: Explained) -> None:
-    """Row and strongest prototypes feature by feature, heaviest features first."""
-    from protodask.explain.explanation import COMPARED, feature_lines
-
-    lines = feature_lines(entry.explanation)
-    if not lines:
-        return
-    say(COMPARED)
-    _print_beside(console, lines)
-    _say_rest(len(lines) - 1, "feature", "features")
-
-
-def _show_originals(console: Console, found: RowsExplained, entry: Explained) -> None:
+def _told_originals(found: RowsExplained, entry: Explained) -> list[Piece]:
     """Row and strongest prototypes as they are in the tables they come from."""
     from protodask.explain.explanation import SIDE_BY_SIDE, value_of
 
     shown = entry.originals[:SIDE_BY_SIDE]
     values = found.values(entry)
     names = dict.fromkeys([name for original in shown for name in original.values])
-    say("In the training data")
     lines = [
         ("column", "this row", *(f"#{rank}" for rank in range(1, len(shown) + 1))),
         *(
@@ -145,27 +124,31 @@ def _show_originals(console: Console, found: RowsExplained, entry: Explained) ->
             for name in names
         ),
     ]
-    _print_beside(console, lines)
-    _say_rest(len(names), "column", "columns")
+    told: list[Piece] = ["In the training data", *_first(lines, "column", "columns", _beside)]
     if partly := [f"#{rank}" for rank, original in enumerate(shown, start=1) if not original.complete]:
-        _wrapped(
-            console, f"{', '.join(partly)}: of a batch that was trained on other data, as far as the model holds it."
-        )
+        ranks = ", ".join(partly)
+        told.append(_wrapped(f"{ranks}: of a batch that was trained on other data, as far as the model holds it."))
+    return told
 
 
-def _print_beside(console: Console, lines: Lines) -> None:
-    """Name, value of the row, and values of as many prototypes as stand beside each other; one at least."""
-    for columns in range(len(lines[0]), 2, -1):
-        table = _table([line[:columns] for line in lines[: MOST_LINES + 1]])
-        if columns == 3 or _fits(console, table):
-            console.print(table)
-            return
+def _first(lines: Lines, one: str, many: str, table: Callable[[Lines], Table]) -> list[Piece]:
+    """A table of the lines that are shown, the header among them, and how many more there are."""
+    more = len(lines) - 1 - MOST_LINES
+    rest = [f"and {count(more, one, many)} more; --json has all"] if more > 0 else []
+    return [table(lines[: MOST_LINES + 1]), *rest]
 
 
-def _fits(console: Console, table: Table) -> bool:
+def _beside(lines: Lines) -> Table:
+    """Name, value of the row, and values of as many prototypes as there is room for beside each other; one at least."""
+    console = output_console()
     # Asked with all the room there is, a table says what it takes without breaking a line.
     unbounded = console.options.update(width=100 * console.width)
-    return console.measure(table, options=unbounded).maximum <= console.width
+    columns = len(lines[0])
+    while True:
+        table = _table([line[:columns] for line in lines])
+        if columns <= 3 or console.measure(table, options=unbounded).maximum <= console.width:
+            return table
+        columns -= 1
 
 
 def _table(lines: Lines) -> Table:
@@ -182,12 +165,7 @@ def _table(lines: Lines) -> Table:
     return table
 
 
-def _wrapped(console: Console, text: str) -> None:
+def _wrapped(text: str) -> Text:
     from rich.text import Text
 
-    console.print(Text(plain(text)))
-
-
-def _say_rest(lines: int, one: str, many: str) -> None:
-    if lines > MOST_LINES:
-        say(f"and {count(lines - MOST_LINES, one, many)} more; --json has all")
+    return Text(plain(text))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from protodask.cli.console import Answer
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.options import Computing, computing_engine
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Model
@@ -17,6 +17,7 @@ from protodask.pipeline.telling.wording import count, shorten
 @grouped
 def export(
     model: Model,
+    *,
     out: Annotated[str, Option("Where to write: a file that ends in .csv, .parquet, .xlsx or .onnx.", "FILE")],
     what: Annotated[
         Literal["prototypes", "weights"] | None,
@@ -26,7 +27,7 @@ def export(
     batches: Annotated[int | None, Option("In an .onnx file, so many batches of the model; by default, all.")] = None,
     calibrated: Annotated[bool, Option("In an .onnx file, the probabilities of the model's calibration.")] = False,
     overwrite: Overwrite = False,
-    computing: Computing = COMPUTING_HERE,
+    computing: Computing,
 ) -> Answer:
     """Write the prototypes and feature weights of a model to a table, or what it computes for ONNX runtimes.
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.cli.console import Answer
+from protodask.cli.console import Answer, Part, apart
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.options import Computing, computing_engine
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.steps.fit import Data, Start
 from protodask.pipeline.steps.training import Config, FitSettings
-from protodask.pipeline.telling.result import Pairs, Piece, Table
+from protodask.pipeline.telling.result import Pairs, Table
 from protodask.pipeline.telling.wording import count, describe_seconds, shorten, size
 
 if TYPE_CHECKING:
@@ -30,18 +30,16 @@ class PlannedFit(FitSettings):
     start: Start = None
 
 
-DEFAULT_FIT = PlannedFit()
-
-
 @grouped
 def plan(
     data: Data,
-    training: PlannedFit = DEFAULT_FIT,
+    *,
+    training: PlannedFit,
     calibrate: Annotated[
         bool,
         Option("Measure for a second or two, to say how long it takes.", flag="--calibrate/--no-calibrate"),
     ] = True,
-    computing: Computing = COMPUTING_HERE,
+    computing: Computing,
 ) -> Answer:
     """Say what a fit with the same options will cost in memory, reading and time, and whether it fits.
 
@@ -58,10 +56,10 @@ def plan(
     dataset = Dataset.open(data)
     with computing_engine(computing) as (engine, _):
         found = plan_fit(dataset, settings, engine, calibrate=calibrate, start=model)
-    return Answer(found.describe, _told(found, data), 0 if found.fits else ANSWER_IS_NO)
+    return Answer(found.describe, apart(_told(found, data)), 0 if found.fits else ANSWER_IS_NO)
 
 
-def _told(found: Plan, data: str) -> Iterator[Piece]:
+def _told(found: Plan, data: str) -> Iterator[Part]:
     shape, processes = found.shape, found.processes
     here = processes.kind == "threads"
     where = "this process" if here else count(processes.count, "worker process", "worker processes")
@@ -77,12 +75,9 @@ def _told(found: Plan, data: str) -> Iterator[Piece]:
             ("computing", f"{where} with {_threads(processes)}, memory limit {size(processes.memory_bytes)}"),
         ]
     )
-    yield ""
     yield _memory("memory of this process, MiB" if here else "memory of a worker process, MiB", found.worker)
     if not here:
-        yield ""
         yield _memory("memory of this process, MiB", found.driver)
-    yield ""
     yield Pairs(
         [
             ("tasks", f"{found.tasks} for each evaluation"),
@@ -91,13 +86,10 @@ def _told(found: Plan, data: str) -> Iterator[Piece]:
             *_seconds(found),
         ]
     )  # fmt: skip
-    yield ""
     if found.fits:
         yield "It fits."
-        return
-    yield "It does not fit. One of these would do:"
-    for remedy in found.remedies:
-        yield f"- {remedy.text}"
+    else:
+        yield ["It does not fit. One of these would do:", *(f"- {remedy.text}" for remedy in found.remedies)]
 
 
 def _threads(processes: Processes) -> str:

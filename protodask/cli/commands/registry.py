@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from protodask.cli.console import Answer
+from protodask.cli.console import Answer, Part, apart, known
 from protodask.cli.grouping import grouped
 from protodask.pipeline.steps.base import Option
-from protodask.pipeline.telling.result import Pairs, Piece, Table
+from protodask.pipeline.telling.result import Table
 from protodask.pipeline.telling.wording import count, shorten, value_text
 from protodask.places import mask
 
@@ -51,7 +51,7 @@ def _opened(place: str) -> Registry:
 def list_versions(place: Place) -> Answer:
     """List the versions, the aliases, and how these moved."""
     opened = _opened(place)
-    return Answer(lambda: _describe_registry(opened), _told_registry(opened))
+    return Answer(lambda: _describe_registry(opened), apart(_told_registry(opened)))
 
 
 @app.command("show")
@@ -59,7 +59,7 @@ def list_versions(place: Place) -> Answer:
 def show(place: Place, version: OneVersion = "champion") -> Answer:
     """Show a version: where it comes from, its metrics, and the files that belong to it."""
     found = _opened(place).version(version)
-    return Answer(found.describe, _told_version(found))
+    return Answer(found.describe, apart(_told_version(found)))
 
 
 @app.command("diff")
@@ -71,7 +71,7 @@ def diff(
 ) -> Answer:
     """Show how a version differs from another: data, settings, metrics, features."""
     found = _opened(place).diff(first, second)
-    return Answer(found.describe, _told_difference(found))
+    return Answer(found.describe, apart(_told_difference(found)))
 
 
 @app.command("promote")
@@ -163,7 +163,7 @@ def _describe_registry(registry: Registry) -> dict[str, Any]:
     }
 
 
-def _told_registry(registry: Registry) -> Iterator[Piece]:
+def _told_registry(registry: Registry) -> Iterator[Part]:
     """The versions of a registry and its aliases."""
     versions, moves = registry.versions(), registry.moves
     if not versions:
@@ -172,11 +172,9 @@ def _told_registry(registry: Registry) -> Iterator[Piece]:
     metric = next((name for name in SHOWN_METRICS if any(name in (found.metrics or {}) for found in versions)), None)
     header = ["version", "aliases", "published", "kind", "model", "data", *([metric] if metric else []), "note"]
     yield Table(header, [_line(version, metric) for version in versions], whole=True)
-    yield ""
-    yield "The newest moves of aliases"
     newest = reversed(moves[-SHOWN_MOVES:])
     rows = [[_time(move.time), move.alias, _value(move.before), _value(move.after), move.why] for move in newest]
-    yield Table(["time", "alias", "from", "to", "why"], rows, whole=True)
+    yield ["The newest moves of aliases", Table(["time", "alias", "from", "to", "why"], rows, whole=True)]
 
 
 def _line(version: Version, metric: str | None) -> list[str]:
@@ -192,25 +190,21 @@ def _line(version: Version, metric: str | None) -> list[str]:
     ]
 
 
-def _told_version(version: Version) -> Iterator[Piece]:
+def _told_version(version: Version) -> Iterator[Part]:
     """All that is known of a version."""
-    yield Pairs(
+    yield known(
         [
             ("version", str(version.number)),
-            *([("aliases", ", ".join(version.aliases))] if version.aliases else []),
+            ("aliases", version.aliases or None),
             ("published", _time(version.published)),
             ("model", f"{version.kind} {version.fingerprint}"),
             ("path", shorten(version.path)),
-            *((name, f"{value:,}") for name, value in version.sizes.items()),
-            ("features used", f"{len(version.features):,}"),
-            *([("rows", f"{version.rows:,}")] if version.rows is not None else []),
+            *version.sizes.items(),
+            ("features used", len(version.features)),
+            ("rows", version.rows),
             *(("data", fingerprint) for fingerprint in version.data),
-            *(
-                [("trained with", ", ".join(f"{name} {of}" for name, of in version.code.items()))]
-                if version.code
-                else []
-            ),
-            *([("note", version.note)] if version.note else []),
+            ("trained with", [f"{name} {of}" for name, of in version.code.items()] or None),
+            ("note", version.note or None),
             *((f"file {name}", shorten(path)) for name, path in version.files.items()),
         ]
     )
@@ -218,23 +212,20 @@ def _told_version(version: Version) -> Iterator[Piece]:
 
     for what, values in (("metric", numbers(version.metrics or {})), ("setting", version.settings)):
         if values:
-            yield ""
             yield Table([what, "value"], [[name, value_text(value)] for name, value in values.items()], whole=True)
 
 
-def _told_difference(found: Difference) -> Iterator[Piece]:
+def _told_difference(found: Difference) -> Iterator[Part]:
     """How a version differs from another."""
     first, second = found.first.number, found.second.number
     yield f"Versions {first} and {second} are {'the same model' if found.same else 'different models'}."
     header = [f"version {first}", f"version {second}"]
     for what, changed in (("model", found.model), ("setting", found.settings), ("metric", found.metrics)):
         if changed:
-            yield ""
             rise = what == "metric"
             yield Table([what, *header, *(["difference"] if rise else [])], [_compared(one, rise) for one in changed])
     for what, names in (("gained", found.gained), ("lost", found.lost)):
         if names:
-            yield ""
             yield Table([f"feature {what}"], [[name] for name in names])
 
 

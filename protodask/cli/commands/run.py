@@ -16,8 +16,8 @@ from protodask.cli.console import Answer, give, show_json
 from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import ANSWER_IS_NO, WRONG_USE, WrongUseError, reported, wrong_use
 from protodask.cli.grouping import grouped
-from protodask.cli.options import COMPUTING_HERE, Computing, Debug, Json, computing_engine
-from protodask.cli.run_options import TELL_NOBODY, Telling, Told, tell_of_wrong_use, waiting_text
+from protodask.cli.options import Computing, Debug, Json, computing_engine
+from protodask.cli.run_options import Telling, Told, tell_of_wrong_use, waiting_text
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import Piece, Table
 from protodask.pipeline.telling.wording import count, describe_seconds, size
@@ -76,6 +76,7 @@ _prints: Callable[..., Any] = partial(typer.Option, metavar="", is_eager=True, c
 @grouped
 def run(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],
+    *,
     settings: Annotated[
         tuple[str, ...], Option("Set a variable of the file. Repeatable.", "NAME=VALUE", flag="--set")
     ] = (),
@@ -98,8 +99,8 @@ def run(
     ] = None,
     schema: Annotated[bool, _prints("--schema", help="Print the JSON Schema of pipeline files.")] = False,
     reference: Annotated[bool, _prints("--reference", help="Print what all steps and their settings are.")] = False,
-    telling: Telling = TELL_NOBODY,
-    computing: Computing = COMPUTING_HERE,
+    telling: Telling,
+    computing: Computing,
     detach: Detach = None,
     as_json: Json = False,
     debug: Debug = False,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from protodask.prototypes.batches import Batch
 from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
-from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
+from protodask.prototypes.run_progress import DRIVER_LOG, RunProgress, read_progress
 from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, RunDirectory, read_arrays, read_history, read_run
 from protodask.robust.kept_terms import TERMS
 from protodask.robust.model import ROBUST_MODEL, load_robust_model
@@ -156,50 +156,49 @@ def describe_run(path: str) -> dict[str, Any]:
         return {"kind": "budget run", **of_all, **describe_budget_run(path, record)}
     if record.get("kind") == "robust":
         return {"kind": "robust run", **of_all, **describe_robust_run(path, record)}
-    driver_log = os.path.join(path, DRIVER_LOG)
     logs = sorted(name for name in os.listdir(path) if name.startswith("batch-") and name.endswith(".log"))
     return {
         "kind": "run",
         **of_all,
         "start": record.get("start"),
         "progress": read_progress(path).describe(),
-        "driver_log": driver_log if os.path.exists(driver_log) else None,
+        "driver_log": _driver_log(path),
         "logs": [{"name": name, "bytes": file_status(path, name).st_size} for name in logs],
         "batches": read_history(path, record) or [],
     }
 
 
 @dataclass(frozen=True)
-class _FoldProgress:
-    """How far the fit of one setting that holds one fold out has come."""
+class _Fit:
+    """The fit of one setting that holds one fold out."""
 
-    lambda_v: float
-    lambda_w: float
-    fold: int
-    evaluations: int
-    losses: tuple[float, ...]
+    setting: tuple[float, float]
+    """Its penalties, `lambda_v` and `lambda_w`."""
+    progress: RunProgress
+    losses: Sequence[float]
     """Held-out log-loss by number of batches, from 1."""
-    recorded: datetime | None
-    """When the last evaluation was written down, in UTC."""
 
 
 def _describe_search_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """What the run directory of a search records besides: how far each setting and the final fit are."""
     fits = [fit for run in _runs_in(os.path.join(path, FITS)) if (fit := _read_fit(run)) is not None]
     final = [read_progress(run) for run in _runs_in(os.path.join(path, REFIT))]  # one for each draw of candidates
-    times = [fit.recorded for fit in fits if fit.recorded is not None]
-    times += [stage.recorded for run in final for stage in run.stages]
-    driver_log = os.path.join(path, DRIVER_LOG)
+    times = [stage.recorded for run in (*(fit.progress for fit in fits), *final) for stage in run.stages]
     return {
         "search": record.get("search"),
         "fits": len(fits),
-        "fits_begun": sum(fit.evaluations > 0 for fit in fits),
-        "evaluations": sum(fit.evaluations for fit in fits),
+        "fits_begun": sum(fit.progress.evaluations > 0 for fit in fits),
+        "evaluations": sum(fit.progress.evaluations for fit in fits),
         "last_recorded": max(times).isoformat(timespec="seconds") if times else None,
         "settings": _by_setting(fits),
         "final_fits": [run.describe() for run in final],
-        "driver_log": driver_log if os.path.exists(driver_log) else None,
+        "driver_log": _driver_log(path),
     }
+
+
+def _driver_log(path: str) -> str | None:
+    place = os.path.join(path, DRIVER_LOG)
+    return place if os.path.exists(place) else None
 
 
 def _runs_in(folder: str) -> list[str]:
@@ -211,48 +210,37 @@ def _runs_in(folder: str) -> list[str]:
     return [place for place in places if os.path.exists(os.path.join(place, SETTINGS_FILE))]
 
 
-def _read_fit(path: str) -> _FoldProgress | None:
+def _read_fit(path: str) -> _Fit | None:
     record = read_run(path)
-    config, fold = record.get("config"), record.get("fold")
+    config = record.get("config")
     penalties = [config.get(name) for name in ("lambda_v", "lambda_w")] if isinstance(config, dict) else []
     numbers = [float(value) for value in penalties if isinstance(value, float | int) and 0 <= value <= LARGEST]
-    if len(numbers) != 2 or not isinstance(fold, int):
+    if len(numbers) != 2 or not isinstance(record.get("fold"), int):
         return None  # something else lies there
     lambda_v, lambda_w = numbers
-    progress = read_progress(path)
-    current = progress.current
-    return _FoldProgress(
-        lambda_v,
-        lambda_w,
-        fold,
-        evaluations=progress.evaluations,
-        losses=tuple(_read_losses(RunDirectory.existing(path))),
-        recorded=None if current is None else current.recorded,
-    )
+    return _Fit((lambda_v, lambda_w), read_progress(path), tuple(_read_losses(RunDirectory.existing(path))))
 
 
-def _read_losses(directory: RunDirectory) -> Iterable[float]:
-    batch = 1
-    while True:
+def _read_losses(directory: RunDirectory) -> Iterator[float]:
+    for batch in count(1):
         name = f"batch-{batch}-{LOSS}.arrays"
         found = read_arrays(os.path.join(directory.path, name), directory.seal_of(name))
         if found is None or found.keys() != {LOSS} or found[LOSS].shape != (1,):
             return
         yield float(found[LOSS][0])
-        batch += 1
 
 
-def _by_setting(fits: Sequence[_FoldProgress]) -> list[dict[str, Any]]:
-    settings: dict[tuple[float, float], list[_FoldProgress]] = {}
+def _by_setting(fits: Sequence[_Fit]) -> list[dict[str, Any]]:
+    settings: dict[tuple[float, float], list[_Fit]] = {}
     for fit in fits:
-        settings.setdefault((fit.lambda_v, fit.lambda_w), []).append(fit)
+        settings.setdefault(fit.setting, []).append(fit)
     return [
         {
             "lambda_v": lambda_v,
             "lambda_w": lambda_w,
             "folds": len(folds),
-            "folds_begun": sum(fit.evaluations > 0 for fit in folds),
-            "evaluations": sum(fit.evaluations for fit in folds),
+            "folds_begun": sum(fit.progress.evaluations > 0 for fit in folds),
+            "evaluations": sum(fit.progress.evaluations for fit in folds),
             # Of the numbers of batches that all folds have come to, from 1.
             "losses": [sum(losses) / len(losses) for losses in zip(*(fit.losses for fit in folds), strict=False)],
         }
