@@ -176,10 +176,6 @@ class Metadata:
             ]
         )
 
-    def extended(self, rows: int, summary: Summary, content: int, block_checks: bytes) -> Metadata:
-        """The same dataset after an append."""
-        return replace(self, n_rows=rows, summary=summary, content=content, block_checks=block_checks)
-
     @property
     def all_parts(self) -> tuple[Part, ...]:
         """Where the rows lie, in order."""
@@ -263,16 +259,16 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
     return seal(record, RECORD.name)
 
 
-def require_storable(metadata: Metadata) -> None:
+def require_storable(metadata: Metadata, remedy: str = "Write another dataset, with fewer block_rows.") -> None:
     """Refuse, before its rows are read, a dataset with attributes that `to_attributes` could refuse at the end.
 
-    Whatever the rows are: each statistic is taken to be as long as a number gets.
+    Whatever the rows are: each statistic is taken to be as long as a number gets. The `remedy` is for large blocks.
     """
     if min(metadata.block_rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
         raise InputError(
             "over-limit",
             f"Blocks of {metadata.block_rows} rows would have more than {MAX_BLOCK_BYTES // 2**20} MiB.",
-            "Write another dataset, with fewer block_rows.",
+            remedy,
         )
     classes = len(metadata.classes)
     # 23 characters each, 24 with the sign, and 23 for the deviations that follow from this weight.

@@ -166,7 +166,4 @@ def check_rows(segments: Iterable[Segment], rows: int, where: str) -> None:
 def is_dataset(path: str) -> bool:
     """Whether a dataset lies at a path, in whatever condition; files, globs and other stores are none."""
     where = locate(path)
-    if not is_url(where) and not os.path.isdir(where):
-        return False
-    attributes = find_group(where)[1]
-    return isinstance(attributes, Mapping) and attributes.get("format") == DATASET.format
+    return (is_url(where) or os.path.isdir(where)) and DATASET.owns(where)

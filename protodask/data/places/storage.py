@@ -85,8 +85,9 @@ def own_attributes(path: str) -> object:
             raise _forbidden(path, error) from error
         except ValueError:
             return None
-    is_group = isinstance(record, dict) and (record.get("zarr_format"), record.get("node_type")) == (3, "group")
-    return record.get("attributes") if is_group else None
+    if not isinstance(record, dict) or (record.get("zarr_format"), record.get("node_type")) != (3, "group"):
+        return None
+    return record.get("attributes")
 
 
 def _forbidden(path: str, error: PermissionError) -> StorageError:

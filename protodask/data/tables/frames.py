@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
-from protodask.errors import InputError, ProtodaskError, needed
+from protodask.errors import InputError, ProtodaskError, needed, refusing
 
 STREAM = "__arrow_c_stream__"
 
@@ -162,15 +162,10 @@ def arrow_reader(rows: Any) -> Any:
     if isinstance(rows, pyarrow.RecordBatchReader):  # what comes from Python raises its own errors, such as Ctrl-C
         return rows
     name = type(rows).__name__
-    with stream_errors(name):
-        try:
-            return pyarrow.RecordBatchReader.from_stream(rows)
-        except pyarrow.ArrowInvalid as error:
-            raise InputError(
-                "wrong-type",
-                f"A {name} is no table, or has columns that Arrow does not know ({error}).",
-                "Give a table, with columns of numbers or text.",
-            ) from error
+    no_table = f"A {name} is no table, or has columns that Arrow does not know"
+    remedy = "Give a table, with columns of numbers or text."
+    with stream_errors(name), refusing(pyarrow.ArrowInvalid, "wrong-type", no_table, remedy):
+        return pyarrow.RecordBatchReader.from_stream(rows)
 
 
 @contextmanager

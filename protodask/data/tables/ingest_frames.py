@@ -76,7 +76,9 @@ def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) ->
 
 def _read_computed(frame: Any, names: Sequence[str], kept: Kept, partition: int) -> Table:
     try:
-        found = _compute_partition(frame, partition)
+        with _lowering:  # once in a process, however many threads wait for it
+            graph, keys = _lowered(_Named(str(frame._name), frame))
+        found = compute_key(graph, keys[partition])
     except ProtodaskError:
         raise
     except OSError as error:
@@ -193,9 +195,3 @@ def _lowered(named: _Named) -> tuple[dict[Any, Any], list[Any]]:
 
 
 _lowering = threading.Lock()
-
-
-def _compute_partition(frame: Any, partition: int) -> Any:
-    with _lowering:  # once in a process, however many threads wait for it
-        graph, keys = _lowered(_Named(str(frame._name), frame))
-    return compute_key(graph, keys[partition])

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import Any
 
 from protodask.data.places.locations import is_url, locate, storage_errors
-from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.errors import InputError, ProtodaskError, StorageError, refusing
 from protodask.places import mask
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
@@ -414,12 +414,9 @@ def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
 
     protocol = source.split("://", 1)[0]
     with storage_errors(source, "reading"):
-        try:
+        unknown = f"{mask(source)} cannot be opened"
+        with refusing((ValueError, ImportError), "unsupported", unknown, "Check how the URL begins."):
             files, place = fsspec.core.url_to_fs(source)
-        except (ValueError, ImportError) as error:
-            raise InputError(
-                "unsupported", f"{mask(source)} cannot be opened ({error}).", "Check how the URL begins."
-            ) from error
         files.invalidate_cache()  # another process may have written since
         paths = [place]
         if "*" in place and not files.exists(place):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -521,7 +521,7 @@ def test_require_storable__refuses_whatever_could_be_refused_at_the_end(data: st
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metadata_module, "seal", measure)
-        to_attributes(before.extended(before.n_rows, summary, 2**128 - 1, checks))
+        to_attributes(replace(before, summary=summary, content=2**128 - 1, block_checks=checks))
         require_storable(before)
     most, longest = lengths
     assert most <= longest
