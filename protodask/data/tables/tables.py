@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import threading
 from collections import OrderedDict
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import RowArray, check_beside
-from protodask.data.arrays.rows import ReadByRanges
+from protodask.data.arrays.rows import ReadByRanges, spans
 from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, MARKED, TARGET, WEIGHT, Column, Label
 from protodask.data.tables.encoding import (
     BadRows,
@@ -188,22 +187,16 @@ class TableSource(ReadByRanges):
         """Any range of rows."""
         arrays = self.encoder.empty(stop - start)
         kept: list[Any] = []
-        partition = bisect.bisect_right(self.edges, start) - 1
-        row = start
-        while row < stop:
-            first, last = self.edges[partition], self.edges[partition + 1]
-            if last > row:
-                until = min(last, stop)
-                table = self._partition(partition, keep=until < last)
-                part = {name: values[row - start : until - start] for name, values in arrays.items()}
-                chosen = select_rows(table, row - first, until - first)
-                problem = self.encoder.encode(chosen, part)
-                if problem is not None:
-                    raise problem.shifted(row).error()
-                if isinstance(chosen, KeptTable):
-                    kept.append(chosen.kept)
-                row = until
-            partition += 1
+        for partition, first, last in spans(self.edges, start, stop):
+            before, end = self.edges[partition : partition + 2]
+            table = self._partition(partition, keep=last < end)
+            part = {name: values[first - start : last - start] for name, values in arrays.items()}
+            chosen = select_rows(table, first - before, last - before)
+            problem = self.encoder.encode(chosen, part)
+            if problem is not None:
+                raise problem.shifted(first).error()
+            if isinstance(chosen, KeptTable):
+                kept.append(chosen.kept)
         return {**arrays, KEPT: pack(kept)} if kept else arrays
 
     def check(self, row: int) -> None:
