@@ -34,6 +34,11 @@ class Engine:
         self.scheduler: Scheduler = ThreadScheduler() if scheduler is None else scheduler
         self._progress = progress
 
+    @property
+    def n_tasks(self) -> int:
+        """Tasks a pass is cut into, now."""
+        return self.scheduler.n_tasks
+
     def nearby(self) -> Engine:
         """The engine for passes of milliseconds over arrays in this process's memory, which reports no progress."""
         return Engine(self.scheduler.nearby())
@@ -63,7 +68,7 @@ class Engine:
         """The partials of one pass over some blocks, merged within each task."""
         if len(numbers) == 0:
             raise ValueError("a pass over no blocks")
-        groups = split_blocks(numbers, self.scheduler.n_tasks)
+        groups = split_blocks(numbers, self.n_tasks)
         progress = PassProgress(work.label, len(numbers), self._progress)
         return self.scheduler.run(work, groups, progress.advance)
 
