@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from protodask.engine.blocks import Block
@@ -46,12 +47,11 @@ class _Prepare:
     counts: tuple[int, ...]
 
     def __call__(self, *args: Any) -> tuple[tuple[Member, ...], tuple[str, ...]]:
+        rest = iter(args)
         ready: list[Member] = []
-        first = 0
         for one, prepare, count in zip(self.members, self.prepares, self.counts, strict=True):
-            own = args[first : first + count]
+            own = tuple(islice(rest, count))
             ready.append(replace(one, args=own if prepare is None else prepare(*own)))
-            first += count
         return tuple(ready), self.keys
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,17 +21,13 @@ CHECK_ROWS = 8192
 """Rows looked at together, so that no mask of a whole block is made."""
 
 
-@runtime_checkable
-class RowRanges(Protocol):
-    """A source that can read any range of rows without reading whole blocks around it."""
-
-    def rows(self, start: int, stop: int) -> Arrays: ...
-
-
-class ReadByRanges(RowRanges):
-    """A source whose blocks are read as any other range of its rows is."""
+class ReadByRanges(ABC):
+    """A source that can read any range of rows without reading whole blocks around it, and so reads its blocks, too."""
 
     layout: Layout
+
+    @abstractmethod
+    def rows(self, start: int, stop: int) -> Arrays: ...
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
@@ -47,7 +44,7 @@ class NamedArrays(Protocol):
 
 def read_rows(source: Source, start: int, stop: int) -> Arrays:
     """The rows `start .. stop` of a source."""
-    if isinstance(source, RowRanges):
+    if isinstance(source, ReadByRanges):
         return source.rows(start, stop)
     parts: list[Arrays] = []
     step = source.layout.block_rows

@@ -48,11 +48,8 @@ class ZarrArraysSource(ReadByRanges):
         block_rows: int | None = None,
     ) -> ZarrArraysSource:
         """Open Zarr arrays by their paths; shapes are checked, rows are not read."""
-        return cls.of(
-            zarr_rows(locate(features)),
-            None if target is None else zarr_rows(locate(target)),
-            block_rows=block_rows,
-        )
+        labels = None if target is None else zarr_rows(locate(target))
+        return cls.of(zarr_rows(locate(features)), labels, block_rows=block_rows)
 
     @classmethod
     def of(
