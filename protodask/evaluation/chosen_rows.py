@@ -67,11 +67,8 @@ class ChosenRows(ReadByRanges):
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows; blocks that have none of them are not read."""
-        known, count = self.dataset.metadata, stop - start
-        arrays = {
-            variable.name: np.empty(known.shape_of(variable, count), dtype=known.dtype_of(variable))
-            for variable in known.variables
-        }
+        specs = map(self.dataset.metadata.spec_of, self.dataset.metadata.variables)
+        arrays = {spec.name: np.empty(spec.shape(stop - start), dtype=spec.dtype) for spec in specs}
         for number, first, last in spans(self.edges, start, stop):
             block, before = self.dataset.read(number), self.edges[number]
             chosen = np.flatnonzero(self.choice(block))[first - before : last - before]

@@ -15,7 +15,8 @@ import zarr
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore
+from protodask.data.arrays.array_store import ArrayStore
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.places.locations import open_store
 from protodask.data.places.records import seal
 from protodask.data.places.storage import find_group

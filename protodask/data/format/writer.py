@@ -262,7 +262,9 @@ def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int
         for variable in metadata.variables:
             array = metadata.array_of(variable, place, Part("", 0, metadata.n_rows - first_row))
             make_array(group, array, variable.dims)
-    steps = {variable.name: metadata.chunk_rows(variable) for variable in metadata.variables}
+    steps = {
+        variable.name: metadata.spec_of(variable).chunk_rows(metadata.block_rows) for variable in metadata.variables
+    }
     return BlockWriter(
         sink=DatasetSink(place, steps, first_row),
         dtype=metadata.dtype,

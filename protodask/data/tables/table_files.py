@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.arrays.array_store import ArrayStore, store_key
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.schema import Label
 from protodask.data.places.local_files import place_aside, remove
 from protodask.data.places.locations import gone, is_url, locate, storage_errors

@@ -542,7 +542,8 @@ def identity(block: Block) -> Arrays:
 def test_sink__takes_the_blocks_of_a_map(make_arrays: Make, write: Write, engine: Engine, tmp_path: Path) -> None:
     arrays = make_arrays(100)
     dataset = write(arrays, tmp_path / "d", block_rows=32)
-    steps = {variable.name: dataset.metadata.chunk_rows(variable) for variable in dataset.metadata.variables}
+    metadata = dataset.metadata
+    steps = {variable.name: metadata.spec_of(variable).chunk_rows(32) for variable in metadata.variables}
     other = {name: values[::-1].copy() for name, values in arrays.items()}
     sink = DatasetSink(dataset.path, steps)
     assert engine.map(array_source(other, 32), identity, sink=sink) == 100
