@@ -30,12 +30,12 @@ def open_engine(engine: EngineLike) -> AbstractContextManager[Engine]:
 
 def _open(engine: object) -> Engine:
     if engine is None:
-        return Engine(ThreadScheduler())
-    from protodask.engine.cluster import ClusterScheduler  # distributed takes a third of a second to import
-
+        return thread_engine()
     if isinstance(engine, str):
-        return Engine(ClusterScheduler.connect(engine))
-    from distributed import Client
+        return cluster_engine(engine)
+    from distributed import Client  # which takes a third of a second to import
+
+    from protodask.engine.cluster import ClusterScheduler
 
     if isinstance(engine, Client):
         return Engine(ClusterScheduler(engine))

@@ -19,6 +19,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.places.bounded import read_up_to
 from protodask.data.tables.source_files import changed_meanwhile, is_packed, open_file, table_errors
 from protodask.errors import InputError
 from protodask.places import mask
@@ -78,7 +79,7 @@ class TextParts:
             with open_file(self.path) as file:
                 self._check(file)
                 file.seek(start)
-                return _read(file, stop - start)
+                return read_up_to(file, stop - start)
 
     def unpacked(self) -> Any:
         """The text from its beginning, of a compressed file that is as it was."""
@@ -102,7 +103,7 @@ def text_parts(path: str, part_bytes: int) -> TextParts:
             cuts: tuple[int, ...] = (len(header), size)
         else:
             with open_file(path, "infer") as file:
-                _read(file, len(header))
+                read_up_to(file, len(header))
                 cuts = _cut(file, path, part_bytes, len(header))
         found = TextParts(path, header, cuts, size)
         check_header(header or found.read(0), path)
@@ -220,13 +221,6 @@ class _Quotes:
         return np.array(found, dtype=np.int64)
 
 
-def _read(file: Any, size: int) -> bytes:
-    content = bytearray()
-    while len(content) < size and (piece := file.read(min(PIECE_BYTES, size - len(content)))):
-        content += piece
-    return bytes(content)
-
-
 @dataclass(frozen=True)
 class _Stream:
     """A file that was read up to a position of its text."""
@@ -255,7 +249,7 @@ class _Streams:
         try:
             while position < start and (skipped := len(file.read(min(PIECE_BYTES, start - position)))):
                 position += skipped
-            content = _read(file, stop - start)
+            content = read_up_to(file, stop - start)
         except BaseException:
             file.close()
             raise
