@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protodask.engine.blocks import Arrays, Block
 from protodask.engine.groups import Pass, split_blocks
-from protodask.engine.progress import PassProgress, ProgressListener
+from protodask.engine.progress import ProgressListener, count_blocks
 from protodask.engine.reduction import Node, Reduction, identity, merge_tree
 from protodask.engine.scheduling import Scheduler
 from protodask.engine.sources import Source, leaves
@@ -69,8 +69,7 @@ class Engine:
         if len(numbers) == 0:
             raise ValueError("a pass over no blocks")
         groups = split_blocks(numbers, self.n_tasks)
-        progress = PassProgress(work.label, len(numbers), self._progress)
-        return self.scheduler.run(work, groups, progress.advance)
+        return self.scheduler.run(work, groups, count_blocks(work.label, len(numbers), self._progress))
 
     def map(
         self,
