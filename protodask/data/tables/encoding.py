@@ -330,13 +330,10 @@ def encode_features(
     for column in columns:
         part = out[:, first : first + len(column.feature_names)]
         first += part.shape[1]
-        match column.kind:
-            case "numeric":
-                problems.append(_encode_numeric(table[column.name], column, part, marks))
-            case "nominal":
-                problems.append(_encode_nominal(table[column.name], column, part, unseen, marks))
-            case "ordinal":
-                problems.append(_encode_ordinal(table[column.name], column, part, marks))
+        if column.kind == "numeric":
+            problems.append(_encode_numeric(table[column.name], column, part, marks))
+        else:
+            problems.append(_encode_categories(table[column.name], column, part, unseen, marks))
     if marks is not None:
         out[marks] = 0
     return first_problem(problems)
@@ -365,30 +362,25 @@ def _fill(out: NDArray[np.floating], missing: NDArray[np.bool_], column: Column)
         out[:, -1] = missing
 
 
-def _encode_nominal(
+def _encode_categories(
     values: Values, column: Column, out: NDArray[np.floating], unseen: Unseen, marks: Marks
 ) -> Problem | None:
     codes = label_codes(values, column.categories)
-    out[...] = 0
-    known = np.flatnonzero(codes >= 0)
-    out[known, codes[known]] = 1
-    if column.marked:
-        out[:, -1] = codes == MISSING
+    missing = codes == MISSING
+    if column.kind == "ordinal":
+        out[:, 0] = codes
+        order = ", ".join(map(str, column.categories))
+        remedy = f"The order given is {order}: add the category to it, or remove the rows."
+    else:
+        out[...] = 0
+        known = np.flatnonzero(codes >= 0)
+        out[known, codes[known]] = 1
+        if unseen == "zero":
+            codes = np.where(codes == UNSEEN, 0, codes)
+        remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
     if column.filled is not None:
-        codes = np.where(codes == MISSING, 0, codes)
-    if unseen == "zero":
-        codes = np.where(codes == UNSEEN, 0, codes)
-    remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
-    return _label_problem(values, codes, column.name, "category", remedy, marks)
-
-
-def _encode_ordinal(values: Values, column: Column, out: NDArray[np.floating], marks: Marks) -> Problem | None:
-    codes = label_codes(values, column.categories)
-    out[:, 0] = codes
-    if column.filled is not None:
-        _fill(out, codes == MISSING, column)
-        codes = np.where(codes == MISSING, 0, codes)
-    remedy = f"The order given is {', '.join(map(str, column.categories))}: add the category to it, or remove the rows."
+        _fill(out, missing, column)
+        codes = np.where(missing, 0, codes)
     return _label_problem(values, codes, column.name, "category", remedy, marks)
 
 
