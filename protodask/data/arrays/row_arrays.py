@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -171,12 +172,8 @@ def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
         again = _map_npy(path)
     except ProtodaskError:  # taken away since
         return False
-    return (array.shape, array.dtype, array.strides, array.offset) == (
-        again.shape,
-        again.dtype,
-        again.strides,
-        again.offset,
-    )
+    form = attrgetter("shape", "dtype", "strides", "offset")
+    return bool(form(array) == form(again))
 
 
 def _rows_of_zarr(array: Any) -> RowArray:
