@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -204,10 +204,7 @@ class TableSource(ReadByRanges):
         replace(self, encoder=replace(self.encoder, bad_rows="error")).rows(row, row + 1)
 
     def _partition(self, partition: int, keep: bool) -> Table:
-        if self.table.resident:
-            table = self.table.read(partition)
-        else:
-            table = _recent_tables().read(self.table, partition, keep)
+        table = self.table.read(partition) if self.table.resident else _RECENT.read(self.table, partition, keep)
         if table_rows(table) != self.edges[partition + 1] - self.edges[partition]:
             raise StorageError(
                 "changed-meanwhile", "The table changed while it was being read.", "Repeat once nobody writes to it."
@@ -216,10 +213,9 @@ class TableSource(ReadByRanges):
 
 
 class _RecentTables:
-    """The partitions read last, up to a number of bytes."""
+    """The partitions read last, up to `RECENT_BYTES`."""
 
-    def __init__(self, budget_bytes: int) -> None:
-        self._budget = budget_bytes
+    def __init__(self) -> None:
         self._held: OrderedDict[tuple[str, int], tuple[Table, int]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -234,14 +230,12 @@ class _RecentTables:
         if keep:
             with self._lock:
                 self._held[name] = (found, table_bytes(found))
-                while len(self._held) > 1 and sum(size for _, size in self._held.values()) > self._budget:
+                while len(self._held) > 1 and sum(size for _, size in self._held.values()) > RECENT_BYTES:
                     self._held.popitem(last=False)
         return found
 
 
-@lru_cache(maxsize=1)
-def _recent_tables() -> _RecentTables:
-    return _RecentTables(RECENT_BYTES)
+_RECENT = _RecentTables()
 
 
 def table_bytes(table: Table) -> int:

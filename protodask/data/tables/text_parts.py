@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -75,7 +74,7 @@ class TextParts:
         start, stop = self.cuts[part : part + 2]
         with table_errors(self.path):
             if self.packed:
-                return _streams().read(self, start, stop)
+                return _STREAMS.read(self, start, stop)
             with open_file(self.path) as file:
                 self._check(file)
                 file.seek(start)
@@ -233,8 +232,7 @@ class _Stream:
 class _Streams:
     """Files that are open where they were read last."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._idle: list[_Stream] = []
         self._lock = threading.Lock()
 
@@ -258,12 +256,10 @@ class _Streams:
             return content
         with self._lock:
             self._idle.append(_Stream(text.key, stop, file))
-            closed, self._idle = self._idle[: -self._kept], self._idle[-self._kept :]
+            closed, self._idle = self._idle[:-OPEN_STREAMS], self._idle[-OPEN_STREAMS:]
         for stream in closed:
             stream.file.close()
         return content
 
 
-@lru_cache(maxsize=1)
-def _streams() -> _Streams:
-    return _Streams(OPEN_STREAMS)
+_STREAMS = _Streams()
