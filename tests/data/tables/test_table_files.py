@@ -12,7 +12,7 @@ from support.errors import refused
 
 from protodask.data.places.storage import MARKER, Kind, read_marker
 from protodask.data.tables.table_files import FolderSink, check_parquet, create_folder, is_parquet, published_rows
-from protodask.engine import Layout, Sink
+from protodask.engine import Layout
 from protodask.errors import StorageError
 
 KIND = Kind("numbers", "numbers")
@@ -23,7 +23,7 @@ def given(start: int, arrays: Any) -> Any:
     return arrays
 
 
-def published_table(where: str, overwrite: bool, n_blocks: int) -> AbstractContextManager[Sink]:
+def published_table(where: str, overwrite: bool, n_blocks: int) -> AbstractContextManager[Any]:
     return published_rows(where, overwrite, KIND, {}, Layout(n_blocks, 1), (), given)
 
 
