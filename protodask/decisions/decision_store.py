@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.arrays.array_store import ArrayStore, store_key
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.places.locations import inside
 from protodask.data.places.records import RecordKind, recognize, seal, unseal
-from protodask.data.places.storage import Kind, published
-from protodask.data.tables.table_files import FolderParts, TableSink, create_folder, is_parquet, write_table
+from protodask.data.places.storage import Kind
+from protodask.data.tables.table_files import is_parquet, published_rows, write_table
 from protodask.decisions.group_tables import COLUMNS, GROUP, PROBABILITY, GroupDecisions
 from protodask.engine import Arrays, Layout, Sink
 from protodask.places import mask
@@ -34,7 +35,6 @@ GROUPS = "groups"
 """Where the table of groups lies: the Zarr group of this name, or the file `_groups.parquet`."""
 
 
-@contextmanager
 def published_decisions(
     where: str,
     overwrite: bool,
@@ -42,29 +42,20 @@ def published_decisions(
     names: tuple[str, ...],
     record: Mapping[str, Any],
     groups: GroupDecisions | None,
-) -> Iterator[Sink]:
+) -> AbstractContextManager[Sink]:
     """Hand out a place for the blocks of decisions, which is at `where` once the body is done, whole or not at all.
 
     `names` are those of the classes of which some are selected; none where a row is selected or not. `record` says what
     was decided, and `groups` on each group if there are groups.
     """
-    identity, parquet = store_key(), is_parquet(where)
-    record = {"format": DECISIONS.format, "version": RECORD.version, **record, "identity": identity}
-    sealed = seal(record, DECISIONS.name)
-    with published(where, overwrite, DECISIONS) as place:
-        if parquet:
-            create_folder(place, sealed)
-            yield TableSink(FolderParts(place, identity), partial(_columns, names))
-        else:
-            if names:
-                arrays = (ArraySpec(SELECTED, "int8", len(names)), ArraySpec(EXPECTED_LOSS, "float64"))
-            else:
-                arrays = (ArraySpec(SELECTED, "int8"), ArraySpec(PROBABILITY, "float64"))
-            store = ArrayStore(place, layout, arrays, identity)
-            store.create(sealed)
-            yield store
-        if groups is not None:
-            _write_groups(place, parquet, groups)
+    record = {"format": DECISIONS.format, "version": RECORD.version, **record, "identity": store_key()}
+    if names:
+        arrays = (ArraySpec(SELECTED, "int8", len(names)), ArraySpec(EXPECTED_LOSS, "float64"))
+    else:
+        arrays = (ArraySpec(SELECTED, "int8"), ArraySpec(PROBABILITY, "float64"))
+    finish = None if groups is None else partial(_write_groups, is_parquet(where), groups)
+    sealed, columns = seal(record, DECISIONS.name), partial(_columns, names)
+    return published_rows(where, overwrite, DECISIONS, sealed, layout, arrays, columns, finish)
 
 
 def _columns(names: tuple[str, ...], start: int, arrays: Arrays) -> dict[str, Any]:
@@ -80,7 +71,7 @@ def _columns(names: tuple[str, ...], start: int, arrays: Arrays) -> dict[str, An
     return {**columns, EXPECTED_LOSS: arrays[EXPECTED_LOSS]}
 
 
-def _write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
+def _write_groups(parquet: bool, table: GroupDecisions, place: str) -> None:
     """Write a row for each group; into Zarr its label only where labels are int64, and always its first row."""
     columns: dict[str, NDArray[Any]] = {name: getattr(table, name) for name in COLUMNS}
     if parquet:

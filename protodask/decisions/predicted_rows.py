@@ -5,7 +5,6 @@ Nobody vouches for such files: what is no probability, or missing, is refused wh
 
 from __future__ import annotations
 
-import bisect
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import RowArray, zarr_rows
+from protodask.data.arrays.rows import ReadByRanges, join_rows, spans
 from protodask.data.format.schema import Label
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import Fields, recognize, unseal
@@ -31,7 +31,7 @@ from protodask.data.tables.source_files import (
 )
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.decisions.probabilities import check_any
-from protodask.engine import Arrays, Block, Layout, choose_block_rows
+from protodask.engine import Arrays, Layout, choose_block_rows
 from protodask.errors import FormatError, InputError, StorageError, needed, refusing, some
 from protodask.places import mask
 from protodask.prototypes.prediction import RECORD
@@ -43,7 +43,7 @@ REPEAT = "Repeat once nobody writes to it."
 
 
 @dataclass(frozen=True)
-class PredictedRows:
+class PredictedRows(ReadByRanges):
     """A source of rows with probabilities; small to pickle."""
 
     reader: ZarrReader | ParquetReader
@@ -60,10 +60,6 @@ class PredictedRows:
     @property
     def n_rows(self) -> int:
         return self.layout.n_rows
-
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""
@@ -225,20 +221,15 @@ class ParquetReader:
     """Another one for other content: what is remembered of the files is told apart by it."""
 
     def rows(self, start: int, stop: int) -> Arrays:
-        parts: list[dict[str, NDArray[Any]]] = []
-        place = bisect.bisect_right(self.edges, start) - 1
-        while self.edges[place] < stop:
+        parts: list[Arrays] = []
+        for place, low, high in spans(self.edges, start, stop):
             first, last = self.edges[place : place + 2]
-            low, high = max(first, start), min(last, stop)
-            if low < high:
-                whole = (low, high) == (first, last)
-                read = _read_row_group if whole else _read_recent_row_group
-                arrays = read(self, *self.groups[place])
-                if len(arrays[PROBABILITY]) != last - first:
-                    raise self._changed()
-                parts.append({name: values[low - first : high - first] for name, values in arrays.items()})
-            place += 1
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            read = _read_row_group if (low, high) == (first, last) else _read_recent_row_group
+            arrays = read(self, *self.groups[place])
+            if len(arrays[PROBABILITY]) != last - first:
+                raise self._changed()
+            parts.append({name: values[low - first : high - first] for name, values in arrays.items()})
+        return join_rows(parts)
 
     def check_unchanged(self) -> None:
         """Refuse what was read if it is of other rows by now than when it was opened."""

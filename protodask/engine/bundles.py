@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from protodask.engine.blocks import Block
@@ -31,39 +33,31 @@ class Member:
     """The blocks it uses; None for all."""
 
 
-@dataclass(frozen=True)
-class _Prepare:
-    """Deals the arguments out again, and derives from them what the members' maps get.
+def _prepare(
+    members: tuple[Member, ...],
+    keys: tuple[str, ...],
+    prepares: tuple[Callable[..., tuple[Any, ...]] | None, ...],
+    counts: tuple[int, ...],
+    *args: Any,
+) -> tuple[tuple[Member, ...], tuple[str, ...]]:
+    """Deal the arguments out again, so many to each member, and derive from them what its map gets.
 
-    The arguments of all members travel side by side, so that the scheduler sees the large ones.
+    The arguments of all members travel side by side, so that the scheduler sees the large ones. The keys are those of
+    the parts of the bundle.
     """
-
-    members: tuple[Member, ...]
-    """Without their arguments."""
-    keys: tuple[str, ...]
-    """Of the parts of the bundle."""
-    prepares: tuple[Callable[..., tuple[Any, ...]] | None, ...]
-    counts: tuple[int, ...]
-
-    def __call__(self, *args: Any) -> tuple[tuple[Member, ...], tuple[str, ...]]:
-        ready: list[Member] = []
-        first = 0
-        for one, prepare, count in zip(self.members, self.prepares, self.counts, strict=True):
-            own = args[first : first + count]
-            ready.append(replace(one, args=own if prepare is None else prepare(*own)))
-            first += count
-        return tuple(ready), self.keys
+    rest = iter(args)
+    ready: list[Member] = []
+    for one, prepare, count in zip(members, prepares, counts, strict=True):
+        own = tuple(islice(rest, count))
+        ready.append(replace(one, args=own if prepare is None else prepare(*own)))
+    return tuple(ready), keys
 
 
-@dataclass(frozen=True)
-class _MergeEach:
-    merges: tuple[Merge, ...]
-
-    def __call__(self, left: Partials, right: Partials) -> Partials:
-        return tuple(
-            two if one is None else one if two is None else merge(one, two)
-            for merge, one, two in zip(self.merges, left, right, strict=True)
-        )
+def _merge_each(merges: tuple[Merge, ...], left: Partials, right: Partials) -> Partials:
+    return tuple(
+        two if one is None else one if two is None else merge(one, two)
+        for merge, one, two in zip(merges, left, right, strict=True)
+    )
 
 
 def _map_each(block: Block, members: tuple[Member, ...], keys: tuple[str, ...]) -> Partials:
@@ -97,10 +91,14 @@ def bundle(passes: Sequence[Pass], numbers: Sequence[Sequence[int]]) -> tuple[Pa
     joined = Pass(
         source=ZippedSource(tuple(parts.values()), apart=True),
         map=_map_each,
-        merge=_MergeEach(tuple(work.merge for work in passes)),
+        merge=partial(_merge_each, tuple(work.merge for work in passes)),
         args=tuple(value for work in passes for value in work.args),
-        prepare=_Prepare(
-            members, tuple(parts), tuple(work.prepare for work in passes), tuple(len(work.args) for work in passes)
+        prepare=partial(
+            _prepare,
+            members,
+            tuple(parts),
+            tuple(work.prepare for work in passes),
+            tuple(len(work.args) for work in passes),
         ),
         label=Counter(work.label for work in passes).most_common(1)[0][0],
         writes=any(work.writes for work in passes),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Union
 
 from protodask.engine.connect import TlsFiles
 from protodask.engine.engine import Engine
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import ClusterError, InputError
+from protodask.errors import ClusterError, InputError, refusing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -23,24 +23,19 @@ An address is tls://, with the certificates of Dask's configuration, or on this 
 """
 
 
-@contextmanager
-def open_engine(engine: EngineLike) -> Iterator[Engine]:
+def open_engine(engine: EngineLike) -> AbstractContextManager[Engine]:
     """The engine meant; one that had to be opened here is closed at the end."""
-    if isinstance(engine, Engine):
-        yield engine
-        return
-    with _open(engine) as opened:
-        yield opened
+    return nullcontext(engine) if isinstance(engine, Engine) else _open(engine)
 
 
 def _open(engine: object) -> Engine:
     if engine is None:
-        return Engine(ThreadScheduler())
-    from protodask.engine.cluster import ClusterScheduler  # distributed takes a third of a second to import
-
+        return thread_engine()
     if isinstance(engine, str):
-        return Engine(ClusterScheduler.connect(engine))
-    from distributed import Client
+        return cluster_engine(engine)
+    from distributed import Client  # which takes a third of a second to import
+
+    from protodask.engine.cluster import ClusterScheduler
 
     if isinstance(engine, Client):
         return Engine(ClusterScheduler(engine))
@@ -113,24 +108,19 @@ def local_engine(workers: int, memory_bytes: int | None = None) -> Iterator[Engi
 
     from protodask.engine.cluster import ClusterScheduler
 
-    try:
-        with _interrupts_held_back():
-            cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                host=LOOPBACK,
-                dashboard_address=DASHBOARD,
-                worker_dashboard_address=DASHBOARD,
-                memory_limit="auto" if memory_bytes is None else memory_bytes,
-                # What goes wrong in a task comes back as an exception; the workers need not tell it a second time.
-                silence_logs=logging.CRITICAL,
-            )
-    except (OSError, RuntimeError, TimeoutError) as error:
-        raise ClusterError(
-            "no-workers",
-            f"{workers} worker processes could not be started on this machine ({error}).",
-            "Ask for fewer workers, or compute in this process.",
-        ) from error
+    failed = f"{workers} worker processes could not be started on this machine"
+    remedy = "Ask for fewer workers, or compute in this process."
+    with refusing((OSError, RuntimeError), "no-workers", failed, remedy, ClusterError), _interrupts_held_back():
+        cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host=LOOPBACK,
+            dashboard_address=DASHBOARD,
+            worker_dashboard_address=DASHBOARD,
+            memory_limit="auto" if memory_bytes is None else memory_bytes,
+            # What goes wrong in a task comes back as an exception; the workers need not tell it a second time.
+            silence_logs=logging.CRITICAL,
+        )
     with cluster, Client(cluster, set_as_default=False) as client:
         yield Engine(ClusterScheduler(client))

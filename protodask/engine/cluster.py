@@ -7,7 +7,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
@@ -44,7 +44,7 @@ from protodask.engine.submission import (
     workers_of,
 )
 from protodask.engine.threads import MOST_THREADS, ThreadScheduler, available_threads, run_groups
-from protodask.errors import ClusterError, InputError, LostTaskError
+from protodask.errors import ClusterError, InputError, LostTaskError, refusing
 
 NEARBY_THREADS = 2
 """Of the driver for small passes: each has a tile of the kernel in its memory, which plans allow for."""
@@ -404,17 +404,11 @@ def _run_on_worker(order: _Order, packed: bytes | None, arguments: bytes, *input
     return get_worker().address, state.run(Pass(source, map_block, merge, args, prepare), numbers, order.whole)
 
 
-@contextmanager
-def _loading() -> Iterator[None]:
+def _loading() -> AbstractContextManager[None]:
     """Says what it means where a worker cannot unpickle its work."""
-    try:
-        yield
-    except (ImportError, AttributeError) as error:
-        raise ClusterError(
-            "package-missing",
-            f"A worker could not load its work ({error}).",
-            "Install on the workers what is installed here, in the same versions.",
-        ) from error
+    remedy = "Install on the workers what is installed here, in the same versions."
+    kinds = (ImportError, AttributeError)
+    return refusing(kinds, "package-missing", "A worker could not load its work", remedy, ClusterError)
 
 
 def _call_on_worker(function: _Packed, item: bytes) -> bytes:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from protodask.errors import ClusterError, InputError, StorageError
+from protodask.errors import ClusterError, InputError, StorageError, refusing
 
 if TYPE_CHECKING:
     from distributed import Client as Client  # noqa: PLC0414 - for the rooms outside that hold one
@@ -93,14 +93,11 @@ def _split(address: str) -> tuple[str, str]:
     from distributed.comm.addressing import parse_address, parse_host_port
     from distributed.comm.registry import get_backend
 
-    try:
+    said = f"{address!r} is no address of a scheduler"
+    with refusing((TypeError, ValueError), "bad-setting", said, "Write it like tls://10.0.0.1:8786."):
         scheme, location = parse_address(address)
         get_backend(scheme)
         return scheme, location if scheme == "inproc" else parse_host_port(location, 0)[0]
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            "bad-setting", f"{address!r} is no address of a scheduler ({error}).", "Write it like tls://10.0.0.1:8786."
-        ) from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protodask.engine.blocks import Arrays, Block
 from protodask.engine.groups import Pass, split_blocks
-from protodask.engine.progress import PassProgress, ProgressListener
+from protodask.engine.progress import ProgressListener, count_blocks
 from protodask.engine.reduction import Node, Reduction, identity, merge_tree
 from protodask.engine.scheduling import Scheduler
 from protodask.engine.sources import Source, leaves
@@ -33,6 +33,11 @@ class Engine:
     def __init__(self, scheduler: Scheduler | None = None, progress: ProgressListener | None = None) -> None:
         self.scheduler: Scheduler = ThreadScheduler() if scheduler is None else scheduler
         self._progress = progress
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks a pass is cut into, now."""
+        return self.scheduler.n_tasks
 
     def nearby(self) -> Engine:
         """The engine for passes of milliseconds over arrays in this process's memory, which reports no progress."""
@@ -63,9 +68,8 @@ class Engine:
         """The partials of one pass over some blocks, merged within each task."""
         if len(numbers) == 0:
             raise ValueError("a pass over no blocks")
-        groups = split_blocks(numbers, self.scheduler.n_tasks)
-        progress = PassProgress(work.label, len(numbers), self._progress)
-        return self.scheduler.run(work, groups, progress.advance)
+        groups = split_blocks(numbers, self.n_tasks)
+        return self.scheduler.run(work, groups, count_blocks(work.label, len(numbers), self._progress))
 
     def map(
         self,

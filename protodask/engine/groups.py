@@ -68,8 +68,7 @@ class BlockCache:
                 return True
             if size > self.budget_bytes:
                 return False
-            if self.held_bytes + size > self.budget_bytes:
-                self._evict(self.held_bytes + size - self.budget_bytes, active, own)
+            self._evict(self.held_bytes + size - self.budget_bytes, active, own)
             if self.held_bytes + size > self.budget_bytes:
                 return False
             self._blocks[key, block.number] = block
@@ -77,15 +76,11 @@ class BlockCache:
             return True
 
     def _evict(self, wanted: int, active: Collection[str], own: Collection[int] | None) -> None:
-        def useless(key: str, number: int) -> bool:
-            return key not in active or (own is not None and number not in own)
-
-        for entry in [entry for entry in self._blocks if useless(*entry)]:
-            if wanted <= 0:
-                return
-            size = self._blocks.pop(entry).nbytes
-            self.held_bytes -= size
-            wanted -= size
+        """Make so much room, as far as that goes."""
+        most = self.held_bytes - wanted
+        for key, number in list(self._blocks) if wanted > 0 else ():
+            if self.held_bytes > most and (key not in active or (own is not None and number not in own)):
+                self.held_bytes -= self._blocks.pop((key, number)).nbytes
 
     def drop(self, key: str) -> None:
         """Let go of all blocks of a source."""

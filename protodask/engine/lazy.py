@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine.blas import one_blas_thread
-from protodask.errors import InputError
+from protodask.errors import refusing
 
 RowFunction = Callable[[Any], NDArray[Any]]
 
@@ -47,11 +47,6 @@ def map_values(function: Callable[..., NDArray[Any]], *arrays: Any, dtype: Any) 
     from dask.array.core import elemwise
 
     values = [value.to_dask_array() if hasattr(value, "to_dask_array") else value for value in arrays]
-    try:
+    remedy = "Give arrays of the same lengths; lengths that are not known yet have to be so in all of them."
+    with refusing(ValueError, "wrong-shape", "The arrays do not go together", remedy):
         return elemwise(function, *values, dtype=dtype)
-    except ValueError as error:
-        raise InputError(
-            "wrong-shape",
-            f"The arrays do not go together ({error}).",
-            "Give arrays of the same lengths; lengths that are not known yet have to be so in all of them.",
-        ) from error

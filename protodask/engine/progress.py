@@ -25,20 +25,16 @@ class Progress:
 ProgressListener = Callable[[Progress], None]
 
 
-class PassProgress:
-    """Counts the blocks of one pass; tasks report from several threads."""
+def count_blocks(label: str, total: int, listener: ProgressListener | None) -> Callable[[int], None]:
+    """What the tasks of one pass tell from several threads of how many more blocks are done, and the listener hears."""
+    if listener is None:
+        return lambda blocks: None
+    done, began, lock = 0, time.perf_counter(), threading.Lock()
 
-    def __init__(self, label: str, total: int, listener: ProgressListener | None) -> None:
-        self._label = label
-        self._total = total
-        self._listener = listener
-        self._done = 0
-        self._began = time.perf_counter()
-        self._lock = threading.Lock()
+    def advance(blocks: int) -> None:
+        nonlocal done
+        with lock:
+            done += blocks
+            listener(Progress(label, done, total, time.perf_counter() - began))
 
-    def advance(self, blocks: int = 1) -> None:
-        if self._listener is None:
-            return
-        with self._lock:
-            self._done += blocks
-            self._listener(Progress(self._label, self._done, self._total, time.perf_counter() - self._began))
+    return advance

@@ -27,10 +27,10 @@ def merged_by(merge: Callable[[Any, Any], Any]) -> Mapping[str, Any]:
 
 
 def add_records(left: Record, right: Record) -> Record:
-    """The `merge` of dataclasses whose fields are sums: numbers, arrays, and tuples and records of these.
+    """The `merge` of dataclasses whose fields are sums: numbers, arrays, sets, and tuples, mappings, records of these.
 
     A record that has an addition of its own is added by that, a field that is `merged_by` something by that. What is
-    None in either is None.
+    None in either is None; what a mapping has that the other has not stays.
     """
     return cast("Record", _added(left, right))
 
@@ -40,6 +40,10 @@ def _added(left: Any, right: Any) -> Any:
         return None
     if isinstance(left, tuple):
         return tuple(map(_added, left, right))
+    if isinstance(left, frozenset):
+        return left | right
+    if isinstance(left, dict):
+        return {**left, **right, **{name: _added(left[name], right[name]) for name in left.keys() & right.keys()}}
     if is_dataclass(left) and not hasattr(left, "__add__"):
         made: Any = type(left)
         merges = ((own.name, own.metadata.get("merge", _added)) for own in fields(left))

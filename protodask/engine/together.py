@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,8 +20,9 @@ from protodask.engine.blas import one_blas_thread
 from protodask.engine.bundles import bundle, unbundle
 from protodask.engine.engine import Engine
 from protodask.engine.groups import Pass
+from protodask.engine.progress import Progress, ProgressListener
 from protodask.engine.reduction import Node
-from protodask.engine.scheduling import Processes, Scheduler
+from protodask.engine.scheduling import Scheduler
 from protodask.engine.threads import ThreadScheduler
 
 Result = TypeVar("Result")
@@ -61,8 +62,7 @@ def run_together(
     crew: _Crew[Result] = _Crew()
     if company == "side by side" and not isinstance(engine.scheduler, ThreadScheduler):
         raise ValueError("jobs compute side by side on threads of this process alone")
-    kind = _SteppingScheduler if company == "in step" else _CheckedScheduler
-    own = Engine(kind(engine.scheduler, crew))
+    own = (_SteppingEngine if company == "in step" else _JobEngine)(engine.scheduler, crew)
     try:
         with one_blas_thread():
             while waiting or crew.at_work:
@@ -252,64 +252,40 @@ def _answer(engine: Engine, requests: Sequence[_Request]) -> None:
         request.answer(unbundle(nodes, position))
 
 
-class _JobScheduler:
-    """What a job sees as its scheduler."""
-
-    def __init__(self, scheduler: Scheduler, crew: _Crew[Any]) -> None:
-        self._scheduler = scheduler
-        self._crew = crew
-
-    @property
-    def n_threads(self) -> int:
-        return self._scheduler.n_threads
-
-    @property
-    def n_tasks(self) -> int:
-        return 1  # they are cut once they are together
-
-    @property
-    def memory_bytes(self) -> int:
-        return self._scheduler.memory_bytes
-
-    def processes(self) -> Processes:
-        return self._scheduler.processes()
-
-    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        return self._scheduler.each(function, items)
-
-    def share(self, value: Any) -> Any:
-        return self._scheduler.share(value)
-
-    def forget(self, key: str) -> None:
-        self._scheduler.forget(key)
-
-    def nearby(self) -> Scheduler:
-        """For passes of its own that no other job could share."""
-        return _CheckedScheduler(self._scheduler.nearby(), self._crew)
-
-    def close(self) -> None:
-        """It belongs to the engine that runs the jobs."""
-
-
-class _CheckedScheduler(_JobScheduler):
+class _JobEngine(Engine):
     """Computes the passes of a job at once: in its own thread, or in its part of all threads where jobs spread."""
+
+    def __init__(self, scheduler: Scheduler, crew: _Crew[Any], progress: ProgressListener | None = None) -> None:
+        def check_and_tell(event: Progress) -> None:
+            crew.check()
+            if progress is not None:
+                progress(event)
+
+        super().__init__(scheduler, check_and_tell)
+        self._crew = crew
 
     @property
     def n_tasks(self) -> int:
         expected = self._crew.expected
-        return 1 if expected is None else self._scheduler.n_threads // expected
+        return 1 if expected is None else self.scheduler.n_threads // expected
 
-    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
-        def advance_or_stop(blocks: int) -> None:
-            self._crew.check()
-            advance(blocks)
+    def nearby(self) -> Engine:
+        """For passes of its own that no other job could share."""
+        return _JobEngine(self.scheduler.nearby(), self._crew)
 
+    def with_progress(self, progress: ProgressListener | None) -> Engine:
+        return type(self)(self.scheduler, self._crew, progress)
+
+    def run_pass(self, work: Pass, numbers: Sequence[int]) -> list[Node[Any]]:
         self._crew.check()
-        return self._scheduler.run(work, groups, advance_or_stop)
+        return super().run_pass(work, numbers)
+
+    def close(self) -> None:
+        """Its scheduler belongs to the engine that runs the jobs."""
 
 
-class _SteppingScheduler(_JobScheduler):
+class _SteppingEngine(_JobEngine):
     """Has the passes of a job done together with those of others."""
 
-    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
-        return self._crew.ask(_Request(work, [number for group in groups for number in group]))
+    def run_pass(self, work: Pass, numbers: Sequence[int]) -> list[Node[Any]]:
+        return self._crew.ask(_Request(work, numbers))

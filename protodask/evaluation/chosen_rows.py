@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.keyed import Draws, keyed_draws
+from protodask.data.arrays.rows import ReadByRanges, spans
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import INCLUSION
 from protodask.data.format.writer import write_dataset
@@ -43,7 +43,7 @@ def slabs(n_rows: int) -> Iterator[slice]:
 
 
 @dataclass(frozen=True)
-class ChosenRows:
+class ChosenRows(ReadByRanges):
     """The rows of a dataset that a choice takes, in their order; small to pickle."""
 
     dataset: Dataset
@@ -64,28 +64,15 @@ class ChosenRows:
     def array_names(self) -> tuple[str, ...]:
         return tuple(self.rows(0, 0))
 
-    def read(self, number: int) -> Block:
-        start, stop = self.layout.bounds(number)
-        return Block(number, start, self.rows(start, stop))
-
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows; blocks that have none of them are not read."""
-        known, count = self.dataset.metadata, stop - start
-        arrays = {
-            variable.name: np.empty(known.shape_of(variable, count), dtype=known.dtype_of(variable))
-            for variable in known.variables
-        }
-        number, row = bisect.bisect_right(self.edges, start) - 1, start
-        while row < stop:
-            first, last = self.edges[number : number + 2]
-            until = min(last, stop)
-            if until > row:
-                block = self.dataset.read(number)
-                chosen = np.flatnonzero(self.choice(block))[row - first : until - first]
-                for name, values in block.arrays.items():
-                    arrays[name][row - start : until - start] = values[chosen]
-                row = until
-            number += 1
+        specs = map(self.dataset.metadata.spec_of, self.dataset.metadata.variables)
+        arrays = {spec.name: np.empty(spec.shape(stop - start), dtype=spec.dtype) for spec in specs}
+        for number, first, last in spans(self.edges, start, stop):
+            block, before = self.dataset.read(number), self.edges[number]
+            chosen = np.flatnonzero(self.choice(block))[first - before : last - before]
+            for name, values in block.arrays.items():
+                arrays[name][first - start : last - start] = values[chosen]
         inclusion = self.choice.inclusion(Block(0, start, arrays))
         return arrays if inclusion is None else {**arrays, INCLUSION.name: inclusion}
 

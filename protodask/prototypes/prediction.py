@@ -6,7 +6,8 @@ import os
 from functools import partial
 from typing import Any
 
-from protodask.data.arrays.array_store import ArraySpec, store_key
+from protodask.data.arrays.array_store import store_key
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import GROUP
 from protodask.data.places.locations import locate

@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.arrays.array_store import ArrayStore, store_key
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.engine import Arrays, Engine, Source, array_source
 from protodask.prototypes.candidates import SCORES

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.arrays.array_store import ArrayStore, store_key
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.schema import TARGET, WEIGHT, Label
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import RecordKind, recognize, unseal

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.array_store import ArraySpec, store_key
+from protodask.data.arrays.array_store import store_key
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.schema import Label
 from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind

@@ -44,7 +44,8 @@ WATCH_SECONDS = 0.05
 MAKE = """
 import sys
 import numpy as np
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore
+from protodask.data.arrays.array_store import ArrayStore
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.places.records import seal
 from protodask.engine import Layout
 rows, mean, out = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]

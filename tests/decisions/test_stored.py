@@ -15,12 +15,13 @@ import zarr
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore
+from protodask.data.arrays.array_store import ArrayStore
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.places.locations import open_store
 from protodask.data.places.records import seal
 from protodask.data.places.storage import find_group
 from protodask.data.tables import source_files
-from protodask.data.tables.table_files import TableSink
+from protodask.data.tables.table_files import FolderSink
 from protodask.decisions import decide, decide_rows, decide_sets, predicted_rows, stored
 from protodask.decisions.groups import decide_groups
 from protodask.decisions.large import decide_normal
@@ -231,7 +232,7 @@ def test_decide_stored__that_fails_leaves_what_was_there(
     def torn(*arguments: object) -> None:
         raise StorageError("disk-full", "The disk was full.", "Free some space.")
 
-    monkeypatch.setattr(TableSink if out.endswith("parquet") else ArrayStore, "write", torn)
+    monkeypatch.setattr(FolderSink if out.endswith("parquet") else ArrayStore, "write", torn)
     with refused("disk-full", kind=StorageError):
         decide_stored(data, tmp_path / out, "am", overwrite=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

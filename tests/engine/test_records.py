@@ -92,3 +92,16 @@ def test_add_records__goes_by_what_records_and_fields_say_of_themselves() -> Non
     left, right = Seen(1, 2.0, (Mean(1.0, 4.0),), 1.0), Seen(2, 0.5, (Mean(3.0, 8.0),), 2.0)
     assert add_records(left, right) == Seen(3, 0.5, (Mean(4.0, 7.0),), 3.0)
     assert add_records(left, Seen(2, 0.5, right.means, None)).known is None
+
+
+@dataclass(frozen=True)
+class Found:
+    by_name: dict[str, tuple[int, int]]
+    names: frozenset[str]
+
+
+def test_add_records__add_what_two_mappings_have_and_join_sets() -> None:
+    found = add_records(
+        Found({"a": (1, 2), "b": (3, 4)}, frozenset("ab")), Found({"c": (5, 6), "b": (7, 8)}, frozenset("c"))
+    )
+    assert found == Found({"a": (1, 2), "b": (10, 12), "c": (5, 6)}, frozenset("abc"))

@@ -338,7 +338,7 @@ def test_jobs_side_by_side__compute_on_their_part_of_the_threads(tmp_path: Path,
 
     def job(engine: Engine) -> None:
         all_at_work.wait(60)
-        seen = engine.scheduler.n_tasks
+        seen = engine.n_tasks
         all_at_work.wait(60)
         found.append((seen, engine.reduce(source, SUM, "noise")))
 

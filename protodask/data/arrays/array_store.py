@@ -8,33 +8,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import numpy as np
 import zarr
 
-from protodask.data.arrays.plain_arrays import PlainArray, chunk_rows, make_array
+from protodask.data.arrays.plain_arrays import ArraySpec, PlainArray, make_array
 from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
 from protodask.data.places.locations import open_store, storage_errors
 from protodask.data.places.storage import writing_into
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import FormatError
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """Name, type and columns of an array (N,) or, with `width`, (N, width)."""
-
-    name: str
-    dtype: str
-    width: int | None = None
-
-    def shape(self, rows: int) -> tuple[int, ...]:
-        return (rows,) if self.width is None else (rows, self.width)
-
-    def form(self, root: str, layout: Layout) -> PlainArray:
-        """The array as it is in the store at `root`, of rows in such blocks."""
-        step = chunk_rows(layout.block_rows, np.dtype(self.dtype).itemsize * (self.width or 1))
-        fill = np.nan if np.dtype(self.dtype).kind == "f" else -1  # what a chunk that is missing would be read as
-        return PlainArray(root, self.name, self.dtype, self.shape(layout.n_rows), self.shape(step), fill)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from protodask.data.places.bounded import read_json
 if TYPE_CHECKING:
     import zarr
 
+    from protodask.engine import Layout
+
 CHECKSUM_BYTES = 4
 """What the CRC-32C adds to a chunk."""
 
@@ -44,14 +46,6 @@ KEYS = OPTIONAL_KEYS | {
     "fill_value",
     "codecs",
 }
-
-
-def chunk_rows(block_rows: int, row_bytes: int) -> int:
-    """Rows of a chunk: a block's, halved until a chunk has at most 8 MiB."""
-    rows = block_rows
-    while rows > 1 and rows * row_bytes > MAX_CHUNK_BYTES:
-        rows //= 2
-    return rows
 
 
 def make_array(
@@ -137,6 +131,38 @@ class PlainArray:
         if self.growing and shape and self.shape[0] <= shape[0] <= MOST_ROWS:
             return shape[1:] == list(self.shape[1:])
         return shape == list(self.shape)
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Name, type and columns of an array (N,) or, with `width`, (N, width)."""
+
+    name: str
+    dtype: str
+    width: int | None = None
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        return (rows,) if self.width is None else (rows, self.width)
+
+    @property
+    def row_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape(1))
+
+    def chunk_rows(self, block_rows: int) -> int:
+        """Rows of a chunk: a block's, halved until a chunk has at most 8 MiB."""
+        rows = block_rows
+        while rows > 1 and rows * self.row_bytes > MAX_CHUNK_BYTES:
+            rows //= 2
+        return rows
+
+    def form(self, root: str, layout: Layout) -> PlainArray:
+        """The array as it is in the store at `root`, of rows in such blocks.
+
+        What a missing chunk reads as is never a legal value, so that damage shows.
+        """
+        fill = np.nan if np.dtype(self.dtype).kind == "f" else -1
+        chunks = self.shape(self.chunk_rows(layout.block_rows))
+        return PlainArray(root, self.name, self.dtype, self.shape(layout.n_rows), chunks, fill)
 
 
 def _same(found: Any, expected: Any) -> bool:

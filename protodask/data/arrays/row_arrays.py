@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.foreign_arrays import check_chunk_files, check_encoding, open_foreign_array
 from protodask.data.places.locations import locate
-from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
+from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, refusing
 
 PARTITION_ROWS = 65_536
 """Rows of a partition where the data could be cut anywhere."""
@@ -154,10 +155,8 @@ def row_array(array: Any) -> RowArray:
         return _dask_rows(array)
     if isinstance(array, np.memmap) and _is_whole_file(array, str(array.filename)):
         return _npy_rows(str(array.filename))
-    try:
+    with refusing(ValueError, "wrong-shape", "The values are no array", "Give rows of one length."):
         return _memory_rows(np.asarray(array))
-    except ValueError as error:
-        raise InputError("wrong-shape", f"The values are no array ({error}).", "Give rows of one length.") from error
 
 
 def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
@@ -173,12 +172,8 @@ def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
         again = _map_npy(path)
     except ProtodaskError:  # taken away since
         return False
-    return (array.shape, array.dtype, array.strides, array.offset) == (
-        again.shape,
-        again.dtype,
-        again.strides,
-        again.offset,
-    )
+    form = attrgetter("shape", "dtype", "strides", "offset")
+    return bool(form(array) == form(again))
 
 
 def _rows_of_zarr(array: Any) -> RowArray:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -20,17 +21,13 @@ CHECK_ROWS = 8192
 """Rows looked at together, so that no mask of a whole block is made."""
 
 
-@runtime_checkable
-class RowRanges(Protocol):
-    """A source that can read any range of rows without reading whole blocks around it."""
-
-    def rows(self, start: int, stop: int) -> Arrays: ...
-
-
-class ReadByRanges(RowRanges):
-    """A source whose blocks are read as any other range of its rows is."""
+class ReadByRanges(ABC):
+    """A source that can read any range of rows without reading whole blocks around it, and so reads its blocks, too."""
 
     layout: Layout
+
+    @abstractmethod
+    def rows(self, start: int, stop: int) -> Arrays: ...
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)
@@ -47,16 +44,24 @@ class NamedArrays(Protocol):
 
 def read_rows(source: Source, start: int, stop: int) -> Arrays:
     """The rows `start .. stop` of a source."""
-    if isinstance(source, RowRanges):
+    if isinstance(source, ReadByRanges):
         return source.rows(start, stop)
     parts: list[Arrays] = []
-    row = start
-    while row < stop:
-        block = source.read(row // source.layout.block_rows)
-        last = min(stop, block.stop)
-        parts.append({name: values[row - block.start : last - block.start] for name, values in block.arrays.items()})
-        row = last
+    step = source.layout.block_rows
+    for number, first, last in spans(range(0, stop + step, step), start, stop):
+        block = source.read(number)
+        parts.append({name: values[first - block.start : last - block.start] for name, values in block.arrays.items()})
     return join_rows(parts)
+
+
+def spans(edges: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """The rows `start .. stop` between edges: the number of each part that has some, its first of them and its last."""
+    number = bisect.bisect_right(edges, start) - 1
+    while start < stop:
+        last = min(edges[number + 1], stop)
+        if start < last:
+            yield number, start, last
+        start, number = last, number + 1
 
 
 def join_rows(parts: Sequence[Arrays]) -> Arrays:
@@ -134,12 +139,10 @@ class RangedRows(ReadByRanges):
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""
         parts: list[Arrays] = []
-        number, row = bisect.bisect_right(self.edges, start) - 1, start
-        while row < stop:
-            part, before = self.ranges[number], self.edges[number]
-            until = min(stop, self.edges[number + 1])
-            parts.append(read_rows(part.source, part.first + row - before, part.first + until - before))
-            row, number = until, number + 1
+        for number, first, last in spans(self.edges, start, stop):
+            part = self.ranges[number]
+            shift = part.first - self.edges[number]
+            parts.append(read_rows(part.source, first + shift, last + shift))
         return join_rows(parts)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import RowArray, check_beside, row_array, zarr_rows
-from protodask.data.arrays.rows import ReadByRanges, check_finite
+from protodask.data.arrays.rows import ReadByRanges, check_finite, spans
 from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.places.locations import locate
 from protodask.engine import Arrays, Layout, Source, array_source, choose_block_rows
@@ -48,11 +48,8 @@ class ZarrArraysSource(ReadByRanges):
         block_rows: int | None = None,
     ) -> ZarrArraysSource:
         """Open Zarr arrays by their paths; shapes are checked, rows are not read."""
-        return cls.of(
-            zarr_rows(locate(features)),
-            None if target is None else zarr_rows(locate(target)),
-            block_rows=block_rows,
-        )
+        labels = None if target is None else zarr_rows(locate(target))
+        return cls.of(zarr_rows(locate(features)), labels, block_rows=block_rows)
 
     @classmethod
     def of(
@@ -99,10 +96,8 @@ class ZarrArraysSource(ReadByRanges):
         arrays: dict[str, NDArray[Any]] = {}
         try:
             arrays[FEATURES.name] = np.empty((stop - start, self.n_features), dtype=self.dtype)
-            for first, last in pairwise(self.features.edges):
-                low, high = max(first, start), min(last, stop)
-                if low < high:
-                    arrays[FEATURES.name][low - start : high - start] = self.features.slice(low, high)
+            for _, first, last in spans(self.features.edges, start, stop):
+                arrays[FEATURES.name][first - start : last - start] = self.features.slice(first, last)
             if self.target is not None:
                 arrays[TARGET.name] = np.ascontiguousarray(self.target.slice(start, stop))
         except ProtodaskError:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.plain_arrays import PlainArray, chunk_rows, shortened
+from protodask.data.arrays.plain_arrays import ArraySpec, PlainArray, shortened
 from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, key_of
 from protodask.data.format.schema import (
     FEATURES,
@@ -34,7 +33,7 @@ from protodask.data.format.summary import Summary
 from protodask.data.places.bounded import MAX_JSON_BYTES
 from protodask.data.places.records import Fields, RecordKind, describe_columns, hash_json, recognize, seal, unseal
 from protodask.data.places.storage import DATASET
-from protodask.engine import Block
+from protodask.engine import Block, Layout
 from protodask.errors import FormatError, InputError
 
 MAX_BLOCK_BYTES = 2**30
@@ -129,34 +128,20 @@ class Metadata:
         present = {variable: name is not None for variable, name in names.items()}
         return tuple(variable for variable in VARIABLES if present.get(variable, True))
 
-    def dtype_of(self, variable: Variable) -> np.dtype[Any]:
-        return np.dtype(self.dtype if variable is FEATURES else variable.dtypes[0])
-
-    def shape_of(self, variable: Variable, rows: int) -> tuple[int, ...]:
-        return (rows, self.n_features) if len(variable.dims) == 2 else (rows,)
-
-    def chunk_rows(self, variable: Variable) -> int:
-        """Rows of a chunk of an array."""
-        return chunk_rows(self.block_rows, self._bytes_of_row(variable))
+    def spec_of(self, variable: Variable) -> ArraySpec:
+        """An array, whatever the number of rows."""
+        dtype = self.dtype if variable is FEATURES else variable.dtypes[0]
+        return ArraySpec(variable.name, dtype, self.n_features if len(variable.dims) == 2 else None)
 
     def array_of(self, variable: Variable, root: str, part: Part) -> PlainArray:
         """An array as it is in a part, of the dataset whose group lies at `root`."""
-        return PlainArray(
-            root=root,
-            name=key_of(part.name, variable.name),
-            dtype=self.dtype_of(variable).name,
-            shape=self.shape_of(variable, part.rows),
-            chunks=self.shape_of(variable, self.chunk_rows(variable)),
-            fill=variable.fill,
-            growing=not part.name,  # earlier versions appended in place, and may have been killed at it
-        )
-
-    def _bytes_of_row(self, variable: Variable) -> int:
-        return self.dtype_of(variable).itemsize * math.prod(self.shape_of(variable, 1))
+        form = self.spec_of(variable).form(root, Layout(part.rows, self.block_rows))
+        # Earlier versions appended in place, and may have been killed at it.
+        return replace(form, name=key_of(part.name, variable.name), growing=not part.name)
 
     @property
     def row_bytes(self) -> int:
-        return sum(map(self._bytes_of_row, self.variables))
+        return sum(self.spec_of(variable).row_bytes for variable in self.variables)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -175,10 +160,6 @@ class Metadata:
                 _exact_record(self.summary),
             ]
         )
-
-    def extended(self, rows: int, summary: Summary, content: int, block_checks: bytes) -> Metadata:
-        """The same dataset after an append."""
-        return replace(self, n_rows=rows, summary=summary, content=content, block_checks=block_checks)
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -263,16 +244,16 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
     return seal(record, RECORD.name)
 
 
-def require_storable(metadata: Metadata) -> None:
+def require_storable(metadata: Metadata, remedy: str = "Write another dataset, with fewer block_rows.") -> None:
     """Refuse, before its rows are read, a dataset with attributes that `to_attributes` could refuse at the end.
 
-    Whatever the rows are: each statistic is taken to be as long as a number gets.
+    Whatever the rows are: each statistic is taken to be as long as a number gets. The `remedy` is for large blocks.
     """
     if min(metadata.block_rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
         raise InputError(
             "over-limit",
             f"Blocks of {metadata.block_rows} rows would have more than {MAX_BLOCK_BYTES // 2**20} MiB.",
-            "Write another dataset, with fewer block_rows.",
+            remedy,
         )
     classes = len(metadata.classes)
     # 23 characters each, 24 with the sign, and 23 for the deviations that follow from this weight.

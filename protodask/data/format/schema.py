@@ -49,17 +49,14 @@ class Variable:
     name: str
     dims: tuple[str, ...]
     dtypes: tuple[str, ...]
-    fill: float
-    """What a missing chunk reads as: never a legal value, so that damage shows."""
-    required: bool
     doc: str
 
 
-FEATURES = Variable("features", ("row", "feature"), ("float32", "float64"), np.nan, True, "encoded features, raw units")
-TARGET = Variable("target", ("row",), ("int32",), -1, True, "index into the classes")
-WEIGHT = Variable("weight", ("row",), ("float64",), np.nan, False, "sample weight, >= 0")
-INCLUSION = Variable("inclusion", ("row",), ("float64",), np.nan, False, "probability that the row was kept, in (0, 1]")
-GROUP = Variable("group", ("row",), ("int64",), -1, False, "code of the group the row belongs to, >= 0")
+FEATURES = Variable("features", ("row", "feature"), ("float32", "float64"), "encoded features, raw units")
+TARGET = Variable("target", ("row",), ("int32",), "index into the classes")
+WEIGHT = Variable("weight", ("row",), ("float64",), "sample weight, >= 0")
+INCLUSION = Variable("inclusion", ("row",), ("float64",), "probability that the row was kept, in (0, 1]")
+GROUP = Variable("group", ("row",), ("int64",), "code of the group the row belongs to, >= 0")
 VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION, GROUP)
 
 MARKED = "marked"

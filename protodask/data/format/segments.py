@@ -7,6 +7,7 @@ dataset, replaced in one step, say which counts. So rows and what is said of the
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -118,13 +119,9 @@ def _damaged(where: str, reason: str) -> FormatError:
 
 def prefix_of(segments: Sequence[Segment], rows: int, digest: str) -> tuple[Segment, ...] | None:
     """The first of the segments that have so many rows together and this hash, if there are such."""
-    total = 0
-    for number in range(len(segments) + 1):
-        if total == rows and segments_hash(segments[:number]) == digest:
-            return tuple(segments[:number])
-        if number < len(segments):
-            total += segments[number].rows
-    return None
+    totals = itertools.accumulate((segment.rows for segment in segments), initial=0)
+    prefixes = (tuple(segments[:number]) for number, total in enumerate(totals) if total == rows)
+    return next((prefix for prefix in prefixes if segments_hash(prefix) == digest), None)
 
 
 def stored_segments(path: str | os.PathLike[str]) -> tuple[Segment, ...] | None:
@@ -166,7 +163,4 @@ def check_rows(segments: Iterable[Segment], rows: int, where: str) -> None:
 def is_dataset(path: str) -> bool:
     """Whether a dataset lies at a path, in whatever condition; files, globs and other stores are none."""
     where = locate(path)
-    if not is_url(where) and not os.path.isdir(where):
-        return False
-    attributes = find_group(where)[1]
-    return isinstance(attributes, Mapping) and attributes.get("format") == DATASET.format
+    return (is_url(where) or os.path.isdir(where)) and DATASET.owns(where)

@@ -21,7 +21,6 @@ from protodask.data.format.dataset import Dataset
 from protodask.data.format.metadata import (
     BLOCK_CHECK_BYTES,
     DIGEST_MODULUS,
-    MAX_BLOCK_BYTES,
     Metadata,
     block_digest,
     check_of,
@@ -55,10 +54,12 @@ from protodask.engine import (
     Layout,
     Reduction,
     Source,
+    add_records,
     choose_block_rows,
     identity,
     open_engine,
 )
+from protodask.engine.records import merged_by
 from protodask.errors import InputError
 
 
@@ -85,8 +86,9 @@ class Written:
 
     rows: int
     summary: Summary
-    content: int
+    content: int = field(metadata=merged_by(lambda left, right: (left + right) % DIGEST_MODULUS))
     block_checks: bytes
+    """The tree merges them in the order of the blocks."""
 
 
 @dataclass(frozen=True)
@@ -165,17 +167,8 @@ def _store_block(block: Block, writer: BlockWriter, source: Source | None = None
     return writer.store(block if source is None else source.read(block.number))
 
 
-def _merge_written(left: Written, right: Written) -> Written:
-    return Written(
-        left.rows + right.rows,
-        left.summary + right.summary,
-        (left.content + right.content) % DIGEST_MODULUS,
-        left.block_checks + right.block_checks,  # the tree merges in the order of the blocks
-    )
-
-
 # Writing, counting and hashing in one pass: the rows are read once.
-STORE: Reduction[Written, Written] = Reduction(_store_block, _merge_written, identity, writes=True)
+STORE: Reduction[Written, Written] = Reduction(_store_block, add_records, identity, writes=True)
 
 
 def write_dataset(
@@ -234,8 +227,10 @@ def write_dataset(
         _check_schema(wanted)
         if append:
             return _append(source, where, wanted, opened, segments, confirm)
-        wanted = replace(wanted, block_rows=_block_rows(wanted, block_rows), identity=os.urandom(8).hex())
-        require_storable(wanted)
+        rows = choose_block_rows(wanted.n_rows, wanted.row_bytes) if block_rows is None else block_rows
+        check_block_rows(rows)
+        wanted = replace(wanted, block_rows=rows, identity=os.urandom(8).hex())
+        require_storable(wanted, "Give fewer block_rows, or leave it out.")
         return _create(source, where, wanted, opened, overwrite, segments, confirm)
 
 
@@ -259,18 +254,6 @@ def _check_schema(metadata: Metadata) -> None:
         )
 
 
-def _block_rows(metadata: Metadata, wanted: int | None) -> int:
-    rows = choose_block_rows(metadata.n_rows, metadata.row_bytes) if wanted is None else wanted
-    check_block_rows(rows)
-    if min(rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
-        raise InputError(
-            "over-limit",
-            f"Blocks of {rows} rows would have more than {MAX_BLOCK_BYTES // 2**20} MiB.",
-            "Give fewer block_rows, or leave it out.",
-        )
-    return rows
-
-
 def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int = 0) -> BlockWriter:
     """What writes blocks from the first one on to a group, whose arrays are made for them."""
     first_row = metadata.block_rows * first_block
@@ -279,7 +262,9 @@ def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int
         for variable in metadata.variables:
             array = metadata.array_of(variable, place, Part("", 0, metadata.n_rows - first_row))
             make_array(group, array, variable.dims)
-    steps = {variable.name: metadata.chunk_rows(variable) for variable in metadata.variables}
+    steps = {
+        variable.name: metadata.spec_of(variable).chunk_rows(metadata.block_rows) for variable in metadata.variables
+    }
     return BlockWriter(
         sink=DatasetSink(place, steps, first_row),
         dtype=metadata.dtype,
@@ -325,7 +310,13 @@ def _create(
         written = _write_blocks(_relaid(source, metadata), _writer(place, metadata), engine)
         if not written.summary.weight > 0:
             raise InputError("no-rows", "All rows have the weight 0.", "Give positive weights to the rows that count.")
-        finished = metadata.extended(written.rows, written.summary, written.content, written.block_checks)
+        finished = replace(
+            metadata,
+            n_rows=written.rows,
+            summary=written.summary,
+            content=written.content,
+            block_checks=written.block_checks,
+        )
         if segments is not None:
             check_rows(segments, finished.n_rows, where)
             finished = replace(finished, segments=write_segments(place, segments), n_segments=len(segments))
@@ -359,12 +350,10 @@ def _append(
         writer = _writer(change.make_group(part.name), total, first, first_new=old.n_rows)
         written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
         committed = replace(
-            total.extended(
-                total.n_rows,
-                old.summary + written.summary,
-                (content + written.content) % DIGEST_MODULUS,
-                old.block_checks[: BLOCK_CHECK_BYTES * first] + written.block_checks,
-            ),
+            total,
+            summary=old.summary + written.summary,
+            content=(content + written.content) % DIGEST_MODULUS,
+            block_checks=old.block_checks[: BLOCK_CHECK_BYTES * first] + written.block_checks,
             notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
             dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
         )

@@ -102,11 +102,17 @@ def _open(path: str, flags: int) -> int:
 
 def read_bounded(file: BinaryIO, most: int, path: str) -> bytes:
     """All of a file of at most so many bytes."""
-    content = bytearray()
-    while len(content) <= most and (piece := file.read(min(PIECE_BYTES, most + 1 - len(content)))):
-        content += piece
+    content = read_up_to(file, most + 1)
     if len(content) > most:
         raise _too_large(path, most)
+    return content
+
+
+def read_up_to(file: BinaryIO, size: int) -> bytes:
+    """So many bytes of a file from where it is, or what there is."""
+    content = bytearray()
+    while len(content) < size and (piece := file.read(min(PIECE_BYTES, size - len(content)))):
+        content += piece
     return bytes(content)
 
 

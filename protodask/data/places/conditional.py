@@ -36,7 +36,16 @@ def tag_of(place: str, name: str) -> Tag:
         return Tag(found, isinstance(found, str))
 
 
-def _write_if(place: str, name: str, content: bytes, tag: Tag) -> bool:
+def replace_object(place: str, name: str, before: bytes | None, content: bytes, tag: Tag) -> bool:
+    """Put an object below a URL in place of what was there `before`, with this tag; False if somebody else has since.
+
+    Where nothing can be written on a condition, it is looked at just before, and again after.
+    """
+    if not tag.conditional:
+        if read_object(place, name) != before:
+            return False
+        write_object(place, name, content)
+        return read_object(place, name) == content
     from zarr.core.sync import sync
 
     condition = {"IfNoneMatch": "*"} if tag.text is None else {"IfMatch": tag.text}
@@ -51,19 +60,6 @@ def _write_if(place: str, name: str, content: bytes, tag: Tag) -> bool:
             raise
         return False
     return True
-
-
-def replace_object(place: str, name: str, before: bytes | None, content: bytes, tag: Tag) -> bool:
-    """Put an object below a URL in place of what was there `before`, with this tag; False if somebody else has since.
-
-    Where nothing can be written on a condition, it is looked at just before, and again after.
-    """
-    if tag.conditional:
-        return _write_if(place, name, content, tag)
-    if read_object(place, name) != before:
-        return False
-    write_object(place, name, content)
-    return read_object(place, name) == content
 
 
 def _object(place: str, name: str) -> tuple[Any, str]:

@@ -113,31 +113,27 @@ def write_object(path: str, name: str, content: bytes) -> None:
 
 def list_names(path: str, prefix: str = "") -> list[str]:
     """Names of what lies directly in a folder or below a URL; none where there is nothing."""
-    if is_url(path):
-        from zarr.core.sync import sync
+    if not is_url(path):
+        try:
+            return os.listdir(os.path.join(path, *prefix.split("/")))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    from zarr.core.sync import sync
 
-        return sync(_list_names(path, prefix))
-    try:
-        return os.listdir(os.path.join(path, *prefix.split("/")))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    async def listed() -> list[str]:
+        store = open_store(path, read_only=True)  # in the thread of Zarr, as fsspec keeps a client for each thread
+        return [name async for name in store.list_dir(prefix)]
 
-
-async def _list_names(path: str, prefix: str) -> list[str]:
-    store = open_store(path, read_only=True)  # in the thread of Zarr, as fsspec keeps a client for each thread
-    names = [name async for name in store.list_dir(prefix)]
-    return [name.rstrip("/").rpartition("/")[2] for name in names if name.strip("/")]
+    return [name.rstrip("/").rpartition("/")[2] for name in sync(listed()) if name.strip("/")]
 
 
 def delete_below(path: str, name: str) -> None:
     """Delete an object below a URL, and everything whose key begins with it and a slash."""
     from zarr.core.sync import sync
 
-    sync(_delete_below(path, name))
-
-
-async def _delete_below(path: str, name: str) -> None:
-    store = open_store(path)
-    if name:
+    async def delete() -> None:
+        store = open_store(path)
         await store.delete(name)
-    await store.delete_dir(name)
+        await store.delete_dir(name)
+
+    sync(delete())

@@ -27,12 +27,13 @@ from protodask.errors import FormatError, InputError, ProtodaskError
 from protodask.places import mask, without_user
 
 LOOKS = 20
-"""How often a version is looked up again that was removed while it was read: more moves in a row than anyone has."""
+"""How often a place is read again that changed while it was read: more changes in a row than anyone makes."""
 
 FORM = re.compile(
     r"(?P<registry>.+)@(?P<version>[A-Za-z0-9_-]{1,64})(:(?P<name>[A-Za-z0-9_-]{1,64}))?", re.ASCII | re.DOTALL
 )
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -109,28 +110,40 @@ def follow(place: str, read: Callable[[str], T]) -> T:
     It is looked up again when that failed and the reference means another one by now: a version that aliases have left
     may be removed while it is read.
     """
-    where = resolve(place)
-    for _ in range(LOOKS):
+
+    def read_or_explain(where: str) -> T:
         try:
             return read(where)
         except ProtodaskError as error:
-            now = resolve(place)
-            if now == where:
-                if now == place and (reference := split_reference(place)) is not None:
-                    raise InputError(
-                        "not-found",
-                        f"There is nothing at {mask(place)}, and no registry at {mask(reference.registry)}.",
-                        "Check the path, or make the registry: `protodask publish` adds a model to it.",
-                    ) from error
-                if now != place and not is_url(now) and not os.path.lexists(now):
-                    raise FormatError(
-                        "not-found",
-                        f"{mask(place)} means {mask(now)}, and that is not there.",
-                        "Restore it from a copy, or let the alias name another version: `protodask registry promote`.",
-                    ) from error
+            if where == place and (reference := split_reference(place)) is not None:
+                raise InputError(
+                    "not-found",
+                    f"There is nothing at {mask(place)}, and no registry at {mask(reference.registry)}.",
+                    "Check the path, or make the registry: `protodask publish` adds a model to it.",
+                ) from error
+            if where != place and not is_url(where) and not os.path.lexists(where):
+                raise FormatError(
+                    "not-found",
+                    f"{mask(place)} means {mask(where)}, and that is not there.",
+                    "Restore it from a copy, or let the alias name another version: `protodask registry promote`.",
+                ) from error
+            raise
+
+    return read_while_changing(lambda: resolve(place), read_or_explain)
+
+
+def read_while_changing(state: Callable[[], S], read: Callable[[S], T]) -> T:
+    """What `read` makes of a state; it is read again where that failed and there is another state by now."""
+    before = state()
+    for _ in range(LOOKS):
+        try:
+            return read(before)
+        except ProtodaskError:
+            now = state()
+            if now == before:
                 raise
-            where = now
-    return read(where)
+            before = now
+    return read(before)
 
 
 def check_no_version(place: str) -> None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from protodask.data.places.bounded import parse_json, read_object
 from protodask.data.places.locations import inside, storage_errors
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.errors import FormatError, InputError, some
+from protodask.errors import FormatError, InputError, refusing, some
 from protodask.places import mask
 
 REGISTRY_FILE = "registry.json"
@@ -73,7 +73,7 @@ class AttachedFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the registry's file says of a version."""
+    """What the registry's file says of a version, in the words and the order of the file."""
 
     number: int
     folder: str
@@ -182,18 +182,11 @@ class RegistryState:
                 "version": RECORD.version,
                 "last": self.last,
                 "versions": [
-                    {
-                        "number": entry.number,
-                        "folder": entry.folder,
-                        "kind": entry.kind,
-                        "fingerprint": entry.fingerprint,
-                        "published": entry.published,
-                        "files": {name: [of.file, of.size, of.digest] for name, of in entry.files.items()},
-                    }
+                    {**vars(entry), "files": {name: astuple(of) for name, of in entry.files.items()}}
                     for entry in self.entries.values()
                 ],
                 "aliases": dict(self.named),
-                "moves": [[move.time, move.alias, move.before, move.after, move.why] for move in self.moves],
+                "moves": [astuple(move) for move in self.moves],
             },
             RECORD.name,
         )
@@ -223,10 +216,8 @@ def require_state(place: str) -> RegistryState:
 def parse_state(content: bytes, place: str) -> RegistryState:
     """A state from the content of the registry's file."""
     where = inside(mask(place), REGISTRY_FILE)
-    try:
+    with refusing(ValueError, "damaged", f"{where} is damaged", RESTORE, FormatError):
         value = parse_json(content)
-    except ValueError as error:
-        raise FormatError("damaged", f"{where} is damaged ({error}).", RESTORE) from error
     fields = unseal(recognize(value, RECORD, where))
     entries = [_parse_entry(replace(fields, record=record)) for record in fields.objects("versions")]
     numbers = [entry.number for entry in entries]
@@ -275,8 +266,8 @@ def _parse_file(name: str, value: Any, fields: Fields) -> AttachedFile:
 
 def _parse_move(value: Any, fields: Fields) -> Move:
     match value:
-        case [str(time), str(alias), int() | None as before, int() | None as after, str(why)]:
-            found = Move(time, alias, before, after, why)
+        case [str(), str(), int() | None, int() | None, str()]:
+            found = Move(*value)
         case _:
             fields.damaged("a move of an alias is not described")
     return found

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from protodask.data.places.bounded import read_json, read_object
+from protodask.data.places.bounded import parse_json, read_json, read_object
 from protodask.data.places.generations import (
     ROOT,
     generation_in,
@@ -35,12 +35,9 @@ from protodask.data.places.local_files import (
 )
 from protodask.data.places.locations import gone, inside, is_url, storage_errors, write_object
 from protodask.data.places.locks import sole_writer, sweep
-from protodask.data.places.references import check_no_version
+from protodask.data.places.references import LOOKS, check_no_version, read_while_changing
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
-
-LOOKS = 20
-"""How often a place is read again that changed while it was read: more writers in a row than anyone has."""
 
 T = TypeVar("T")
 
@@ -78,19 +75,19 @@ def own_attributes(path: str) -> object:
 
     What may pass, such as a disk that does not answer, is never taken for that: it is a `StorageError`.
     """
-    if is_url(path) and read_object(path, ROOT) is None:  # which tells what is not there from what cannot be reached
-        return None
     with storage_errors(path, "reading"):
         try:
-            record = read_json(path, ROOT)
+            content = read_object(path, ROOT)
+            record = None if content is None else parse_json(content)
         except ProtodaskError:  # a link or a pipe in place of the file, or a file too large
             raise
         except PermissionError as error:
             raise _forbidden(path, error) from error
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+        except ValueError:
             return None
-    is_group = isinstance(record, dict) and (record.get("zarr_format"), record.get("node_type")) == (3, "group")
-    return record.get("attributes") if is_group else None
+    if not isinstance(record, dict) or (record.get("zarr_format"), record.get("node_type")) != (3, "group"):
+        return None
+    return record.get("attributes")
 
 
 def _forbidden(path: str, error: PermissionError) -> StorageError:
@@ -131,16 +128,7 @@ def read_stable(path: str, read: Callable[[], T]) -> T:
     It is asked again when it failed and the place has changed since: half of the old and half of the new may have
     looked like damage.
     """
-    before = version_of(path)
-    for _ in range(LOOKS):
-        try:
-            return read()
-        except ProtodaskError:
-            now = version_of(path)
-            if now == before:
-                raise
-            before = now
-    return read()
+    return read_while_changing(lambda: version_of(path), lambda _: read())
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ Marks = NDArray[np.bool_] | None
 """Where rows with a value that cannot be used are marked (n,); None where such a value is an error."""
 
 
-def _first_of(wrong: NDArray[np.bool_], marks: Marks, problem: Callable[[int], Problem]) -> Problem | None:
+def first_of(wrong: NDArray[np.bool_], problem: Callable[[int], Problem], marks: Marks = None) -> Problem | None:
     """The problem of the first row that is wrong; none where those are marked."""
     if marks is not None:
         marks |= wrong
@@ -244,7 +244,11 @@ def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:
 
     Values match labels by meaning, not by type: the text "3" and the float 3.0 are the integer 3.
     """
-    code_of = _code_lookup(labels)
+    return _coded(values, _code_lookup(labels))
+
+
+def _coded(values: Values, code_of: Callable[[Any], int]) -> NDArray[np.int64]:
+    """The code of each value; equal values are looked at once."""
     if values.dtype.kind == "O":
         items = values.tolist()
         try:
@@ -252,9 +256,9 @@ def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:
             if 0 in codes or 1 in codes:  # as keys they are False and True
                 items = [(type(item), item) for item in items]
                 codes = {key: code_of(key[1]) for key in set(items)}
-            return np.fromiter(map(codes.__getitem__, items), np.int64, len(items))
-        except TypeError:
-            return np.fromiter((code_of(str(item)) for item in items), np.int64, len(items))
+        except TypeError:  # lists and such
+            return np.fromiter(map(code_of, items), np.int64, len(items))
+        return np.fromiter(map(codes.__getitem__, items), np.int64, len(items))
     found, inverse = np.unique(values, return_inverse=True)
     return np.fromiter(map(code_of, found), np.int64, len(found))[inverse]
 
@@ -302,7 +306,7 @@ def _label_problem(
             return Problem(row, name, "has a missing value", REMOVE if what == "class" else FILL)
         return Problem(row, name, f"has the {what} {_plain(values[row])!r}, which was not there at ingest,", remedy)
 
-    return _first_of(codes < 0, marks, problem)
+    return first_of(codes < 0, problem, marks)
 
 
 def encode_features(
@@ -326,13 +330,10 @@ def encode_features(
     for column in columns:
         part = out[:, first : first + len(column.feature_names)]
         first += part.shape[1]
-        match column.kind:
-            case "numeric":
-                problems.append(_encode_numeric(table[column.name], column, part, marks))
-            case "nominal":
-                problems.append(_encode_nominal(table[column.name], column, part, unseen, marks))
-            case "ordinal":
-                problems.append(_encode_ordinal(table[column.name], column, part, marks))
+        if column.kind == "numeric":
+            problems.append(_encode_numeric(table[column.name], column, part, marks))
+        else:
+            problems.append(_encode_categories(table[column.name], column, part, unseen, marks))
     if marks is not None:
         out[marks] = 0
     return first_problem(problems)
@@ -361,30 +362,25 @@ def _fill(out: NDArray[np.floating], missing: NDArray[np.bool_], column: Column)
         out[:, -1] = missing
 
 
-def _encode_nominal(
+def _encode_categories(
     values: Values, column: Column, out: NDArray[np.floating], unseen: Unseen, marks: Marks
 ) -> Problem | None:
     codes = label_codes(values, column.categories)
-    out[...] = 0
-    known = np.flatnonzero(codes >= 0)
-    out[known, codes[known]] = 1
-    if column.marked:
-        out[:, -1] = codes == MISSING
+    missing = codes == MISSING
+    if column.kind == "ordinal":
+        out[:, 0] = codes
+        order = ", ".join(map(str, column.categories))
+        remedy = f"The order given is {order}: add the category to it, or remove the rows."
+    else:
+        out[...] = 0
+        known = np.flatnonzero(codes >= 0)
+        out[known, codes[known]] = 1
+        if unseen == "zero":
+            codes = np.where(codes == UNSEEN, 0, codes)
+        remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
     if column.filled is not None:
-        codes = np.where(codes == MISSING, 0, codes)
-    if unseen == "zero":
-        codes = np.where(codes == UNSEEN, 0, codes)
-    remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
-    return _label_problem(values, codes, column.name, "category", remedy, marks)
-
-
-def _encode_ordinal(values: Values, column: Column, out: NDArray[np.floating], marks: Marks) -> Problem | None:
-    codes = label_codes(values, column.categories)
-    out[:, 0] = codes
-    if column.filled is not None:
-        _fill(out, codes == MISSING, column)
-        codes = np.where(codes == MISSING, 0, codes)
-    remedy = f"The order given is {', '.join(map(str, column.categories))}: add the category to it, or remove the rows."
+        _fill(out, missing, column)
+        codes = np.where(missing, 0, codes)
     return _label_problem(values, codes, column.name, "category", remedy, marks)
 
 
@@ -463,10 +459,11 @@ CHECK_ROWS = 8192
 def encode_weight(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
     """Sample weights (n,), and the first that is negative or no number."""
     numbers, problem = encode_number(values, name)
-    negative = _first_of(
-        numbers < 0, None, lambda row: Problem(row, name, "has a negative weight", "Give weights of at least 0.")
-    )
-    return numbers, first_problem([problem, negative])
+
+    def negative(row: int) -> Problem:
+        return Problem(row, name, "has a negative weight", "Give weights of at least 0.")
+
+    return numbers, first_problem([problem, first_of(numbers < 0, negative)])
 
 
 def encode_inclusion(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
@@ -477,7 +474,7 @@ def encode_inclusion(values: Values, name: str) -> tuple[NDArray[np.float64], Pr
         seen = f"has the inclusion probability {numbers[row]}"
         return Problem(row, name, seen, "Give probabilities above 0 and at most 1.")
 
-    return numbers, first_problem([problem, _first_of((numbers <= 0) | (numbers > 1), None, outside)])
+    return numbers, first_problem([problem, first_of((numbers <= 0) | (numbers > 1), outside)])
 
 
 def encode_number(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
@@ -498,18 +495,9 @@ def encode_group(values: Values, name: str) -> tuple[NDArray[np.int64], Problem 
     code, their rows are kept together, which does no harm; of a million groups any two have one in 1 of 18 million
     cases.
     """
-    if values.dtype.kind == "O":
-        items = values.tolist()
-        try:
-            by_item = {item: _group_code(item) for item in set(items)}
-            codes = np.fromiter(map(by_item.__getitem__, items), np.int64, len(items))
-        except TypeError:  # lists and such
-            codes = np.fromiter(map(_group_code, items), np.int64, len(items))
-    else:
-        found, inverse = np.unique(values, return_inverse=True)
-        codes = np.fromiter(map(_group_code, found), np.int64, len(found))[inverse]
+    codes = _coded(values, _group_code)
     remedy = "Fill in or remove such rows first; a row of its own needs a group of its own."
-    return codes, _first_of(codes == MISSING, None, lambda row: Problem(row, name, "has a missing value", remedy))
+    return codes, first_of(codes == MISSING, lambda row: Problem(row, name, "has a missing value", remedy))
 
 
 def _group_code(value: Any) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Label
-from protodask.errors import InputError, ProtodaskError, needed
+from protodask.errors import InputError, ProtodaskError, needed, refusing
 
 STREAM = "__arrow_c_stream__"
 
@@ -72,14 +72,10 @@ def is_of_xarray(rows: object) -> bool:
     return library_of(rows) == "xarray" and hasattr(rows, "sizes")
 
 
-def is_array_of_xarray(rows: object) -> bool:
-    """Whether it is an array of xarray, and no data set."""
-    return is_of_xarray(rows) and not hasattr(rows, "data_vars")
-
-
 def column_labels(rows: Any) -> list[str] | None:
     """The names of the columns of a matrix of xarray: the labels of its second dimension, if they are text."""
-    if not is_array_of_xarray(rows) or rows.ndim != 2 or rows.dims[1] not in rows.coords:
+    is_array = is_of_xarray(rows) and not hasattr(rows, "data_vars")
+    if not is_array or rows.ndim != 2 or rows.dims[1] not in rows.coords:
         return None
     labels: list[Any] = rows.coords[rows.dims[1]].values.tolist()
     if not all(isinstance(label, str) for label in labels):
@@ -95,11 +91,11 @@ def out_of_xarray(rows: Any) -> Any:
 
     Anything that is not of xarray is as it is.
     """
-    if is_array_of_xarray(rows):
-        names = None if rows.chunks else column_labels(rows)
-        return rows.data if names is None else import_module("pandas").DataFrame(rows.data, columns=names)
     if not is_of_xarray(rows):
         return rows
+    if not hasattr(rows, "data_vars"):
+        names = None if rows.chunks else column_labels(rows)
+        return rows.data if names is None else import_module("pandas").DataFrame(rows.data, columns=names)
     if any(variable.dims != tuple(rows.sizes) for variable in rows.data_vars.values()) or len(rows.sizes) != 1:
         raise InputError(
             "wrong-shape",
@@ -162,15 +158,10 @@ def arrow_reader(rows: Any) -> Any:
     if isinstance(rows, pyarrow.RecordBatchReader):  # what comes from Python raises its own errors, such as Ctrl-C
         return rows
     name = type(rows).__name__
-    with stream_errors(name):
-        try:
-            return pyarrow.RecordBatchReader.from_stream(rows)
-        except pyarrow.ArrowInvalid as error:
-            raise InputError(
-                "wrong-type",
-                f"A {name} is no table, or has columns that Arrow does not know ({error}).",
-                "Give a table, with columns of numbers or text.",
-            ) from error
+    no_table = f"A {name} is no table, or has columns that Arrow does not know"
+    remedy = "Give a table, with columns of numbers or text."
+    with stream_errors(name), refusing(pyarrow.ArrowInvalid, "wrong-type", no_table, remedy):
+        return pyarrow.RecordBatchReader.from_stream(rows)
 
 
 @contextmanager

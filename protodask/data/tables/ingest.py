@@ -171,7 +171,6 @@ def ingest_arrays(
     *,
     weight: Any = None,
     group: Any = None,
-    overwrite: bool = False,
     dtype: str = "float32",
     block_rows: int | None = None,
     columns: Sequence[Column] | None = None,
@@ -204,7 +203,7 @@ def ingest_arrays(
         text_is_categorical=True,
         columns=None if columns is None else tuple(columns),
     )
-    return _ingest_anew(sources, locate(out), wanted, names, overwrite, block_rows, engine)
+    return _ingest_anew(sources, locate(out), wanted, names, False, block_rows, engine)
 
 
 def _as_array(values: Any) -> Any:

@@ -16,7 +16,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import PARTITION_ROWS, check_beside, even_edges, refuse_futures
 from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, label_of
@@ -76,7 +75,9 @@ def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) ->
 
 def _read_computed(frame: Any, names: Sequence[str], kept: Kept, partition: int) -> Table:
     try:
-        found = _compute_partition(frame, partition)
+        with _lowering:  # once in a process, however many threads wait for it
+            graph, keys = _lowered(_Named(str(frame._name), frame))
+        found = compute_key(graph, keys[partition])
     except ProtodaskError:
         raise
     except OSError as error:
@@ -164,17 +165,13 @@ def frame_columns(frame: Any, names: Sequence[str]) -> dict[str, Values]:
 def _column_values(series: Any) -> Values:
     dtype = series.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
-        values: NDArray[Any] = series.to_numpy()
-        return values
+        return np.asarray(series.to_numpy())
     if getattr(dtype, "kind", "O") in "biuf" and hasattr(dtype, "na_value") and not hasattr(dtype, "categories"):
-        if not series.hasnans:
-            plain: NDArray[Any] = series.to_numpy(dtype=np.dtype(getattr(dtype, "numpy_dtype", "float64")))
-            return plain
-        floats: NDArray[Any] = series.to_numpy(dtype="float64", na_value=np.nan)
-        return floats
+        if series.hasnans:
+            return np.asarray(series.to_numpy(dtype="float64", na_value=np.nan))
+        return np.asarray(series.to_numpy(dtype=np.dtype(getattr(dtype, "numpy_dtype", "float64"))))
     objects = series.astype(object)
-    found: NDArray[Any] = objects.where(objects.notna(), None).to_numpy(dtype=object)
-    return found
+    return np.asarray(objects.where(objects.notna(), None).to_numpy(dtype=object))
 
 
 @dataclass(frozen=True)
@@ -193,9 +190,3 @@ def _lowered(named: _Named) -> tuple[dict[Any, Any], list[Any]]:
 
 
 _lowering = threading.Lock()
-
-
-def _compute_partition(frame: Any, partition: int) -> Any:
-    with _lowering:  # once in a process, however many threads wait for it
-        graph, keys = _lowered(_Named(str(frame._name), frame))
-    return compute_key(graph, keys[partition])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from protodask.data.tables.encoding import (
     check_unseen,
     columns_besides,
     distinct_labels,
+    first_of,
     first_problem,
     label_codes,
     table_rows,
@@ -46,6 +48,7 @@ from protodask.engine import (
     open_engine,
     thread_engine,
 )
+from protodask.engine.records import add_records, merged_by
 from protodask.engine.threads import ThreadScheduler
 from protodask.errors import InputError, some
 
@@ -57,13 +60,13 @@ MAX_LABELS = 10_000
 class Scanned:
     """What one look at some partitions found."""
 
-    rows: tuple[int, ...]
+    rows: tuple[int, ...] = field(metadata=merged_by(operator.add))
     """Rows of each partition."""
     labels: Mapping[str, frozenset[LabelKey]]
     """Labels that occur in the columns asked about."""
-    crowded: frozenset[str]
+    problem: Problem | None = field(metadata=merged_by(lambda first, second: first or second))
+    crowded: frozenset[str] = frozenset()
     """Columns with more labels than are sensible; theirs are no longer collected."""
-    problem: Problem | None
     kept: frozenset[tuple[tuple[str, str], ...]] = frozenset()
     """Names and types of the columns that are handed on, as they occur."""
     kept_bytes: int = 0
@@ -114,22 +117,29 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
     for name in scan.open_labels:
         labels[name] = distinct_labels(table[name], name)
         absent = label_codes(table[name], ()) == MISSING
-        if name != scan.target_name and scan.missing == "fill":
+        target = name == scan.target_name
+        if scan.missing == "fill" and not target:
             missing[name] = int(np.count_nonzero(absent))
-        elif absent.any():
-            remedy = REMOVE if name == scan.target_name else FILL
-            problems.append(Problem(int(np.argmax(absent)), name, "has a missing value", remedy))
-        if name == scan.target_name:
+        else:
+            lacking = partial(Problem, column=name, seen="has a missing value", remedy=REMOVE if target else FILL)
+            problems.append(first_of(absent, lacking))
+        if target:
             problems.append(_measurement(table, name))
-    marked = int(np.count_nonzero(arrays.get(MARKED, False)))
-    found = _limited((rows,), labels, frozenset(), first_problem(problems))
-    distinct = _distinct_values(table, scan.encoder.columns) if scan.count_distinct else {}
-    unseen = _unseen_values(table, scan.encoder.columns) if scan.count_unseen else {}
-    found = replace(found, missing=missing, sums=sums, marked=marked, unseen=unseen, distinct=distinct)
-    if not isinstance(table, KeptTable):
-        return found
-    types = tuple((field.name, str(field.type)) for field in table.kept.schema)
-    return replace(found, kept=frozenset({types}), kept_bytes=int(table.kept.nbytes))
+    kept = table.kept if isinstance(table, KeptTable) else None
+    return _limited(
+        Scanned(
+            rows=(rows,),
+            labels=labels,
+            problem=first_problem(problems),
+            kept=frozenset(() if kept is None else {tuple((field.name, str(field.type)) for field in kept.schema)}),
+            kept_bytes=0 if kept is None else int(kept.nbytes),
+            missing=missing,
+            sums=sums,
+            marked=int(np.count_nonzero(arrays.get(MARKED, False))),
+            unseen=_unseen_values(table, scan.encoder.columns) if scan.count_unseen else {},
+            distinct=_distinct_values(table, scan.encoder.columns) if scan.count_distinct else {},
+        )
+    )
 
 
 def _known_values(columns: Sequence[Column], features: NDArray[Any]) -> tuple[dict[str, int], dict[str, float]]:
@@ -198,47 +208,27 @@ def _distinct_values(table: Table, columns: Sequence[Column]) -> dict[str, tuple
     return found
 
 
-def _added(left: Mapping[str, tuple[int, int]], right: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    pairs = {name: (left.get(name, (0, 0)), right.get(name, (0, 0))) for name in {**left, **right}}
-    return {name: (one[0] + other[0], one[1] + other[1]) for name, (one, other) in pairs.items()}
-
-
 def _measurement(table: Table, name: str) -> Problem | None:
     values = table[name]
     if values.dtype.kind != "f":
         return None
-    broken = np.isfinite(values) & (values != np.floor(values))
-    if not broken.any():
-        return None
-    row = int(np.argmax(broken))
-    remedy = "A target holds classes: text, whole numbers or truth values."
-    return Problem(row, name, f"has the value {values[row]!s}, which is no class,", remedy)
+
+    def broken(row: int) -> Problem:
+        remedy = "A target holds classes: text, whole numbers or truth values."
+        return Problem(row, name, f"has the value {values[row]!s}, which is no class,", remedy)
+
+    return first_of(np.isfinite(values) & (values != np.floor(values)), broken)
 
 
 def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
-    labels = {name: left.labels[name] | right.labels[name] for name in left.labels}
-    problem = left.problem
-    if problem is None and right.problem is not None:
-        problem = right.problem.shifted(sum(left.rows))
-    merged = _limited(left.rows + right.rows, labels, left.crowded | right.crowded, problem)
-    return replace(
-        merged,
-        kept=left.kept | right.kept,
-        kept_bytes=left.kept_bytes + right.kept_bytes,
-        missing={name: left.missing[name] + right.missing[name] for name in left.missing},
-        sums={name: left.sums[name] + right.sums[name] for name in left.sums},
-        marked=left.marked + right.marked,
-        unseen={name: left.unseen.get(name, 0) + right.unseen.get(name, 0) for name in {**left.unseen, **right.unseen}},
-        distinct=_added(left.distinct, right.distinct),
-    )
+    problem = right.problem and right.problem.shifted(sum(left.rows))
+    return _limited(add_records(left, replace(right, problem=problem)))
 
 
-def _limited(
-    rows: tuple[int, ...], labels: Mapping[str, frozenset[LabelKey]], crowded: frozenset[str], problem: Problem | None
-) -> Scanned:
-    over = crowded | {name for name, found in labels.items() if len(found) > MAX_LABELS}
-    kept = {name: frozenset[LabelKey]() if name in over else found for name, found in labels.items()}
-    return Scanned(rows, kept, over, problem)
+def _limited(found: Scanned) -> Scanned:
+    """What was found, without the labels of columns that have too many."""
+    over = found.crowded | {name for name, labels in found.labels.items() if len(labels) > MAX_LABELS}
+    return replace(found, labels={**found.labels, **dict.fromkeys(over, frozenset())}, crowded=over)
 
 
 SCAN: Reduction[Scanned, Scanned] = Reduction(_scan_partition, _merge_scanned, identity)

@@ -104,11 +104,9 @@ def check_columns(wanted: Wanted, known: Metadata) -> None:
     columns = {column.name: column for column in known.columns}
     for name in (*wanted.categorical, *wanted.orders):
         kind = "nominal" if name in wanted.categorical else "ordinal"
-        found = columns.get(name)
-        same = found is not None and found.kind == kind
-        if found is not None and kind == "ordinal":
-            same = same and list(map(str, found.categories)) == list(map(str, wanted.orders[name]))
-        if not same:
+        found = columns.get(name, Column(name))
+        order = found.categories if kind == "nominal" else wanted.orders[name]
+        if found.kind != kind or list(map(str, found.categories)) != list(map(str, order)):
             raise InputError(
                 "columns-differ",
                 f"Column {name!r} is not {'categorical' if kind == 'nominal' else 'ordinal in this order'} in the "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,14 +57,19 @@ def open_table(
     if not several:
         raise InputError("no-rows", "There is nothing to read.", "Give a file, a table or arrays.")
     left_out, called = list(dropped), target or TARGET.name
+    besides = [name for name in (group, *others, *kept.names) if name is not None]
     tables: list[Partitions] = []
     for in_files, together in itertools.groupby(several, _is_file_path):
         if in_files:
             files = [path for source in together for path in find_files(os.fspath(source))]
             tables += file_tables(files, labels, left_out, kept)
-        else:
-            names = _Names(called, features, group, (*others, *kept.names), left_out, kept)
-            tables += [_table(source, names) for source in together]
+            continue
+        for source in together:
+            found = _frame_or_arrays(source, called)
+            if isinstance(found, Mapping):
+                tables.append(_arrays(found, called, features, besides, left_out, kept))
+            else:
+                tables.append((dask_table if hasattr(found, "npartitions") else pandas_table)(found, left_out, kept))
     return join_tables(tables)
 
 
@@ -78,23 +83,12 @@ def _is_file_path(source: Any) -> bool:
     return is_table_path(path) or not os.path.exists(os.path.join(path, "zarr.json"))
 
 
-@dataclass(frozen=True)
-class _Names:
-    """What arrays are called as columns, and which columns are left out or handed on."""
-
-    target: str
-    features: Sequence[str] | None
-    group: str | None
-    others: tuple[str, ...]
-    dropped: list[str]
-    kept: Kept
-
-
-def _table(source: Any, names: _Names) -> Partitions:
+def _frame_or_arrays(source: Any, target: str) -> Any:
+    """The frame that a source is, or its arrays by their names; targets beside a frame are a column of that name."""
     if isinstance(source, (str, os.PathLike)):
-        return _stored_arrays(os.fspath(source), names)
+        return _stored_arrays(os.fspath(source))
     if isinstance(source, zarr.Group):
-        return _arrays(dict(source.arrays()), names)
+        return dict(source.arrays())
     if isinstance(source, tuple):
         if len(source) != 2:
             raise InputError(
@@ -102,14 +96,12 @@ def _table(source: Any, names: _Names) -> Partitions:
                 f"A tuple of {len(source)} is no source.",
                 "Give pairs (X, y), and several sources as a list.",
             )
-        return _pair(source[0], source[1], names)
+        return _pair(source[0], source[1], target)
     source = in_frame(source)
-    if isinstance(source, Mapping):
-        return _arrays(source, names)
-    if _is_frame(source):
-        return _frame_table(source, names)
+    if isinstance(source, Mapping) or _is_frame(source):
+        return source
     if hasattr(source, "shape") and len(source.shape) == 2:
-        return _arrays({FEATURES.name: source}, names)
+        return {FEATURES.name: source}
     raise InputError(
         "wrong-type", f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y)."
     )
@@ -119,31 +111,25 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "columns") and hasattr(source, "dtypes")
 
 
-def _frame_table(frame: Any, names: _Names) -> Partitions:
-    table = dask_table if hasattr(frame, "npartitions") else pandas_table
-    return table(frame, names.dropped, names.kept)
-
-
-def _pair(left: Any, right: Any, names: _Names) -> Partitions:
+def _pair(left: Any, right: Any, target: str) -> Any:
     right = column_values(right)
     if column_labels(left) is None or not left.chunks:  # a lazy matrix stays one: the targets may be chunked otherwise
         left = in_pandas(left)
-    if _is_frame(left):
-        _check_free(names.target, left.columns)
-        if hasattr(left, "npartitions"):
-            if not hasattr(right, "dask"):
-                return _frame_table(frame_beside(left, list(left.columns), {names.target: right}), names)
-        else:
-            values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
-            if len(values) != len(left):
-                raise InputError(
-                    "wrong-shape",
-                    f"There are {len(left)} rows of features and {len(values)} targets.",
-                    "Give one target for each row.",
-                )
-            right = values
-        return _frame_table(left.assign(**{names.target: right}), names)
-    return _arrays({FEATURES.name: left, TARGET.name: right}, names)
+    if not _is_frame(left):
+        return {FEATURES.name: left, TARGET.name: right}
+    _check_free(target, left.columns)
+    if hasattr(left, "npartitions"):
+        if not hasattr(right, "dask"):
+            return frame_beside(left, list(left.columns), {target: right})
+        return left.assign(**{target: right})
+    values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
+    if len(values) != len(left):
+        raise InputError(
+            "wrong-shape",
+            f"There are {len(left)} rows of features and {len(values)} targets.",
+            "Give one target for each row.",
+        )
+    return left.assign(**{target: values})
 
 
 def _check_free(name: str, features: Iterable[str]) -> None:
@@ -153,13 +139,12 @@ def _check_free(name: str, features: Iterable[str]) -> None:
         )
 
 
-def _stored_arrays(path: str, names: _Names) -> Partitions:
+def _stored_arrays(path: str) -> Mapping[str, Any]:
     if path.endswith(".npy"):
-        return _arrays({FEATURES.name: path}, names)
+        return {FEATURES.name: path}
     if path.endswith(".npz"):
         with numpy_errors(path, ".npz", "numpy.savez"), np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-        return _arrays(found, names)
+            return {name: file[name] for name in file.files}
     where = locate(path)
     check_group_files(where)
     try:
@@ -168,12 +153,17 @@ def _stored_arrays(path: str, names: _Names) -> Partitions:
         raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.") from error
     except (ValueError, TypeError, KeyError) as error:
         raise InputError("unreadable", f"{where} is not readable by Zarr ({error}).", "Check the path.") from error
-    if isinstance(node, zarr.Array):
-        return _arrays({FEATURES.name: node}, names)
-    return _arrays(dict(node.arrays()), names)
+    return {FEATURES.name: node} if isinstance(node, zarr.Array) else dict(node.arrays())
 
 
-def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
+def _arrays(
+    arrays: Mapping[str, Any],
+    target: str,
+    features: Sequence[str] | None,
+    besides: Iterable[str],
+    dropped: Collection[str],
+    kept: Kept,
+) -> Partitions:
     matrix = next((arrays[name] for name in FEATURE_NAMES if name in arrays), None)
     if matrix is None:
         raise InputError(
@@ -185,16 +175,16 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
     others: dict[str, RowArray] = {}
     label = next((arrays[name] for name in TARGET_NAMES if name in arrays), None)
     if label is not None:
-        others[called.target] = _rows(label)
+        others[target] = _rows(label)
     for variable in (WEIGHT, INCLUSION):
         if variable.name in arrays:
             others[variable.name] = _rows(arrays[variable.name])
-    for name in (called.group, *called.others):
-        if name is not None and name in arrays and name not in others:
+    for name in besides:
+        if name in arrays and name not in others:
             others[name] = _rows(arrays[name])
     width = rows.shape[1] if len(rows.shape) == 2 else 0
     labels = column_labels(matrix)
-    known = called.features if labels is None else labels
+    known = features if labels is None else labels
     names = tuple(f"x{number}" for number in range(width)) if known is None else tuple(known)
     if len(rows.shape) == 2 and len(names) != width:
         raise InputError(
@@ -202,8 +192,8 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> Partitions:
         )
     for name in others:
         _check_free(name, names)
-    table = arrays_table(names, rows, others, called.kept)
-    return replace(table, names=tuple(name for name in table.names if name not in called.dropped))
+    table = arrays_table(names, rows, others, kept)
+    return replace(table, names=tuple(name for name in table.names if name not in dropped))
 
 
 def _rows(array: Any) -> RowArray:

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import Any
 
 from protodask.data.places.locations import is_url, locate, storage_errors
-from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.errors import InputError, ProtodaskError, StorageError, refusing
 from protodask.places import mask
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
@@ -324,7 +324,6 @@ class DigestCache:
     def __init__(self, path: str | None) -> None:
         self._path = path
         self._known = {} if path is None else _read_cache(path)
-        self._asked: dict[str, list[str]] = {}
         self._changed = False
 
     def digest_of(self, file: SourceFile, known: Container[str] = ()) -> str | None:
@@ -334,13 +333,14 @@ class DigestCache:
         """
         if is_url(file.path) and (earlier := _digest_of_version(file)) in known:
             return earlier
-        remembered = self._known.get(file.path)
-        if remembered is not None and remembered[0] == file.version:
-            self._asked[file.path] = remembered
-            return remembered[1]
+        remembered = self._known.pop(file.path, None)
+        if remembered is not None:  # what is asked for now is the last to be forgotten
+            self._known[file.path] = remembered
+            if remembered[0] == file.version:
+                return remembered[1]
         digest = digest_of(file)
         if digest is not None and time.time_ns() - file.modified_ns > COARSE_NS:
-            self._known[file.path] = self._asked[file.path] = [file.version, digest]
+            self._known[file.path] = [file.version, digest]
             self._changed = True
         return digest
 
@@ -353,9 +353,7 @@ class DigestCache:
         """Write the file, whole or not at all, if there is anything new; that it cannot be written is no error."""
         if self._path is None or not self._changed:
             return
-        # Those asked for now are the last to be forgotten.
-        rest = {path: entry for path, entry in self._known.items() if path not in self._asked}
-        kept = dict([*rest.items(), *self._asked.items()][-MAX_REMEMBERED:])
+        kept = dict([*self._known.items()][-MAX_REMEMBERED:])
         aside = f"{self._path}.partial"
         with suppress(OSError):
             try:
@@ -414,12 +412,9 @@ def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
 
     protocol = source.split("://", 1)[0]
     with storage_errors(source, "reading"):
-        try:
+        unknown = f"{mask(source)} cannot be opened"
+        with refusing((ValueError, ImportError), "unsupported", unknown, "Check how the URL begins."):
             files, place = fsspec.core.url_to_fs(source)
-        except (ValueError, ImportError) as error:
-            raise InputError(
-                "unsupported", f"{mask(source)} cannot be opened ({error}).", "Check how the URL begins."
-            ) from error
         files.invalidate_cache()  # another process may have written since
         paths = [place]
         if "*" in place and not files.exists(place):

@@ -19,7 +19,7 @@ from protodask.data.tables.frames import arrow_reader, gives_table, library_of, 
 from protodask.data.tables.parquet_files import PANDAS
 from protodask.engine import Engine
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 
 GROUP_BYTES = 2**25
 """Batches of a stream are put together to row groups of this size, which is what the reader of files has in memory."""
@@ -60,18 +60,17 @@ def _stored(stream: Any, path: str) -> Any:
     begun = [*itertools.islice(groups, 2)]
     if len(begun) < 2:
         return pyarrow.Table.from_batches(itertools.chain(*begun), reader.schema)
-    try:
-        schema = _with_categories(reader.schema)
-        with storage_errors(path, "writing"), pyarrow.parquet.ParquetWriter(path, schema) as writer:
-            while begun:
-                writer.write_table(pyarrow.Table.from_batches(begun.pop(0)))
-                begun += itertools.islice(groups, 1)
-    except pyarrow.ArrowNotImplementedError as error:
-        raise InputError(
-            "wrong-type",
-            f"A {name} has columns of types that are not kept in files ({error}).",
-            "Make numbers or text of them, or leave them out.",
-        ) from error
+    unknown = f"A {name} has columns of types that are not kept in files"
+    with (
+        refusing(
+            pyarrow.ArrowNotImplementedError, "wrong-type", unknown, "Make numbers or text of them, or leave them out."
+        ),
+        storage_errors(path, "writing"),
+        pyarrow.parquet.ParquetWriter(path, _with_categories(reader.schema)) as writer,
+    ):
+        while begun:
+            writer.write_table(pyarrow.Table.from_batches(begun.pop(0)))
+            begun += itertools.islice(groups, 1)
     return path
 
 

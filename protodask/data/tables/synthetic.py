@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.rows import ReadByRanges
+from protodask.data.arrays.rows import ReadByRanges, spans
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column, check_block_rows, check_dtype
 from protodask.data.format.writer import write_dataset
@@ -66,12 +66,11 @@ class SyntheticSource(ReadByRanges):
         """Any range of rows."""
         features = np.empty((stop - start, self.n_features), dtype=self.dtype)
         target = np.empty(stop - start, dtype=np.int32)
-        for granule in range(start // GRANULE_ROWS, -(-stop // GRANULE_ROWS)):
-            first = granule * GRANULE_ROWS
+        for granule, first, last in spans(range(0, stop + GRANULE_ROWS, GRANULE_ROWS), start, stop):
             drawn, labels = KINDS[self.name].draw(self, _generator(self.seed, granule))
-            low, high = max(first, start), min(first + GRANULE_ROWS, stop)
-            features[low - start : high - start] = drawn[low - first : high - first]
-            target[low - start : high - start] = labels[low - first : high - first]
+            own = slice(first - granule * GRANULE_ROWS, last - granule * GRANULE_ROWS)
+            features[first - start : last - start] = drawn[own]
+            target[first - start : last - start] = labels[own]
         return {FEATURES.name: features, TARGET.name: target}
 
 

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.arrays.array_store import ArrayStore, store_key
+from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.schema import Label
 from protodask.data.places.local_files import place_aside, remove
 from protodask.data.places.locations import gone, is_url, locate, storage_errors
@@ -27,22 +28,8 @@ PIECE = 2**20
 """Bytes that are copied at a time."""
 
 
-class Parts(Protocol):
-    """Takes the tables of blocks, in any order and in any process."""
-
-    def write(self, number: int, columns: Mapping[str, Any]) -> None:
-        """Write the columns of the block of this number."""
-
-
-@dataclass(frozen=True)
-class TableSink:
-    """Writes what is found of each block as a table; `columns` makes it of the number of its first row and arrays."""
-
-    parts: Parts
-    columns: Callable[[int, Arrays], Mapping[str, Any]]
-
-    def write(self, number: int, start: int, arrays: Arrays) -> None:
-        self.parts.write(number, self.columns(start, arrays))
+Columns = Callable[[int, Arrays], Mapping[str, Any]]
+"""Makes the columns of a table of what is found of a block: of the number of its first row, and its arrays."""
 
 
 def is_parquet(place: str) -> bool:
@@ -80,19 +67,6 @@ def require_arrow(form: str) -> None:
         import pyarrow.parquet  # noqa: F401
 
 
-def published_table(
-    where: str, overwrite: bool, kind: Kind, record: Mapping[str, Any], n_blocks: int
-) -> AbstractContextManager[Parts]:
-    """Hand out parts for the blocks of a table that is at `where` once the body is done, whole or not at all.
-
-    A folder of Parquet files has the `record`, with its `identity`; a CSV file has the rows alone.
-    """
-    if is_csv(where):
-        return _csv_file(where, overwrite, n_blocks)
-    check_parquet(where, kind.name.capitalize())
-    return _parquet_folder(where, overwrite, kind, record)
-
-
 @contextmanager
 def published_rows(
     where: str,
@@ -101,38 +75,48 @@ def published_rows(
     record: Mapping[str, Any],
     layout: Layout,
     arrays: Sequence[ArraySpec],
-    columns: Callable[[int, Arrays], Mapping[str, Any]],
+    columns: Columns,
+    finish: Callable[[str], None] | None = None,
 ) -> Iterator[Sink]:
     """Hand out a sink for what is found of each block, which is at `where` once the body is done, whole or not at all.
 
-    By the ending of the place it is a table, see `TableSink`, or else a Zarr group with these arrays and the record.
+    By the ending of the place it is a table with these `columns`, in a folder of Parquet files or in one CSV file, or
+    else a Zarr group with these `arrays`. A folder and a group have the `record`, with its `identity`, and what
+    `finish` puts there after the blocks.
     """
-    if is_table(where):
-        with published_table(where, overwrite, kind, record, layout.n_blocks) as parts:
-            yield TableSink(parts, columns)
+    if is_csv(where):
+        with _csv_file(where, overwrite, layout.n_blocks, columns) as lines:
+            yield lines
         return
+    if is_parquet(where):
+        check_parquet(where, kind.name.capitalize())
     with published(where, overwrite, kind) as place:
-        store = ArrayStore(place, layout, tuple(arrays), store_key())
-        store.create(record)
-        yield store
+        if is_parquet(where):
+            create_folder(place, record)
+            yield FolderSink(place, record["identity"], columns)
+        else:
+            store = ArrayStore(place, layout, tuple(arrays), store_key())
+            store.create(record)
+            yield store
+        if finish is not None:
+            finish(place)
 
 
 @dataclass(frozen=True)
-class FolderParts:
-    """Writes each block as a Parquet file of the folder."""
+class FolderSink:
+    """Writes what is found of each block as a Parquet file of a folder."""
 
     folder: str
     identity: str
+    """Part of the names of files: who lists the folder of one writing finds none of the files of another."""
+    columns: Columns
 
-    def write(self, number: int, columns: Mapping[str, Any]) -> None:
-        write_part(self.folder, number, self.identity, columns)
-
-
-@contextmanager
-def _parquet_folder(where: str, overwrite: bool, kind: Kind, record: Mapping[str, Any]) -> Iterator[Parts]:
-    with published(where, overwrite, kind) as place:
-        create_folder(place, record)
-        yield FolderParts(place, record["identity"])
+    def write(self, number: int, start: int, arrays: Arrays) -> None:
+        with storage_errors(self.folder, "writing"):
+            if read_marker(self.folder) is None:
+                raise gone(self.folder)
+        path = os.path.join(self.folder, f"part-{number:06d}-{self.identity}.parquet")
+        write_table(path, self.columns(start, arrays))
 
 
 def create_folder(place: str, record: Mapping[str, Any]) -> None:
@@ -140,17 +124,6 @@ def create_folder(place: str, record: Mapping[str, Any]) -> None:
     with storage_errors(place, "writing"):
         os.makedirs(place)
         write_marker(place, record)
-
-
-def write_part(folder: str, number: int, identity: str, columns: Mapping[str, Any]) -> None:
-    """Write the file of a block.
-
-    The identity is part of its name: who lists the folder of one writing finds none of the files of another.
-    """
-    with storage_errors(folder, "writing"):
-        if read_marker(folder) is None:
-            raise gone(folder)
-    write_table(os.path.join(folder, f"part-{number:06d}-{identity}.parquet"), columns)
 
 
 def write_table(path: str, columns: Mapping[str, Any]) -> None:
@@ -173,19 +146,20 @@ def label_column(labels: Sequence[Label], codes: NDArray[np.integer]) -> Any:
 
 
 @dataclass(frozen=True)
-class _CsvParts:
+class _LinesSink:
     """Writes the lines of each block as a file; those of the first begin with the names of the columns."""
 
     folder: str
+    columns: Columns
 
     def path(self, number: int) -> str:
         return os.path.join(self.folder, f"{number:08d}")
 
-    def write(self, number: int, columns: Mapping[str, Any]) -> None:
+    def write(self, number: int, start: int, arrays: Arrays) -> None:
         import pyarrow
         from pyarrow import csv
 
-        table = pyarrow.table(dict(columns))
+        table = pyarrow.table(dict(self.columns(start, arrays)))
         for field in table.schema:
             if pyarrow.types.is_nested(field.type) or pyarrow.types.is_binary(field.type):
                 raise InputError(
@@ -201,25 +175,25 @@ class _CsvParts:
 
 
 @contextmanager
-def _csv_file(where: str, overwrite: bool, n_blocks: int) -> Iterator[Parts]:
+def _csv_file(where: str, overwrite: bool, n_blocks: int, columns: Columns) -> Iterator[_LinesSink]:
     check_file_free(where, overwrite)
     require_arrow("CSV")
     place = os.path.realpath(locate(where))
     with storage_errors(where, "writing"):
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with sole_writer(place):
-            parts = _CsvParts(place_aside(place))
-            os.mkdir(parts.folder)
+            lines = _LinesSink(place_aside(place), columns)
+            os.mkdir(lines.folder)
             try:
-                yield parts
+                yield lines
                 check_file_free(where, overwrite)
-                write_whole(place, place_aside(place), _joined(parts, n_blocks))
+                write_whole(place, place_aside(place), _joined(lines, n_blocks))
             finally:
-                remove(parts.folder)
+                remove(lines.folder)
 
 
-def _joined(parts: _CsvParts, n_blocks: int) -> Iterator[bytes]:
+def _joined(lines: _LinesSink, n_blocks: int) -> Iterator[bytes]:
     for number in range(n_blocks):
-        with open(parts.path(number), "rb") as file:
+        with open(lines.path(number), "rb") as file:
             while piece := file.read(PIECE):
                 yield piece

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import RowArray, check_beside
-from protodask.data.arrays.rows import ReadByRanges
+from protodask.data.arrays.rows import ReadByRanges, spans
 from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, MARKED, TARGET, WEIGHT, Column, Label
 from protodask.data.tables.encoding import (
     BadRows,
@@ -188,22 +187,16 @@ class TableSource(ReadByRanges):
         """Any range of rows."""
         arrays = self.encoder.empty(stop - start)
         kept: list[Any] = []
-        partition = bisect.bisect_right(self.edges, start) - 1
-        row = start
-        while row < stop:
-            first, last = self.edges[partition], self.edges[partition + 1]
-            if last > row:
-                until = min(last, stop)
-                table = self._partition(partition, keep=until < last)
-                part = {name: values[row - start : until - start] for name, values in arrays.items()}
-                chosen = select_rows(table, row - first, until - first)
-                problem = self.encoder.encode(chosen, part)
-                if problem is not None:
-                    raise problem.shifted(row).error()
-                if isinstance(chosen, KeptTable):
-                    kept.append(chosen.kept)
-                row = until
-            partition += 1
+        for partition, first, last in spans(self.edges, start, stop):
+            before, end = self.edges[partition : partition + 2]
+            table = self._partition(partition, keep=last < end)
+            part = {name: values[first - start : last - start] for name, values in arrays.items()}
+            chosen = select_rows(table, first - before, last - before)
+            problem = self.encoder.encode(chosen, part)
+            if problem is not None:
+                raise problem.shifted(first).error()
+            if isinstance(chosen, KeptTable):
+                kept.append(chosen.kept)
         return {**arrays, KEPT: pack(kept)} if kept else arrays
 
     def check(self, row: int) -> None:
@@ -211,10 +204,7 @@ class TableSource(ReadByRanges):
         replace(self, encoder=replace(self.encoder, bad_rows="error")).rows(row, row + 1)
 
     def _partition(self, partition: int, keep: bool) -> Table:
-        if self.table.resident:
-            table = self.table.read(partition)
-        else:
-            table = _recent_tables().read(self.table, partition, keep)
+        table = self.table.read(partition) if self.table.resident else _RECENT.read(self.table, partition, keep)
         if table_rows(table) != self.edges[partition + 1] - self.edges[partition]:
             raise StorageError(
                 "changed-meanwhile", "The table changed while it was being read.", "Repeat once nobody writes to it."
@@ -223,10 +213,9 @@ class TableSource(ReadByRanges):
 
 
 class _RecentTables:
-    """The partitions read last, up to a number of bytes."""
+    """The partitions read last, up to `RECENT_BYTES`."""
 
-    def __init__(self, budget_bytes: int) -> None:
-        self._budget = budget_bytes
+    def __init__(self) -> None:
         self._held: OrderedDict[tuple[str, int], tuple[Table, int]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -241,14 +230,12 @@ class _RecentTables:
         if keep:
             with self._lock:
                 self._held[name] = (found, table_bytes(found))
-                while len(self._held) > 1 and sum(size for _, size in self._held.values()) > self._budget:
+                while len(self._held) > 1 and sum(size for _, size in self._held.values()) > RECENT_BYTES:
                     self._held.popitem(last=False)
         return found
 
 
-@lru_cache(maxsize=1)
-def _recent_tables() -> _RecentTables:
-    return _RecentTables(RECENT_BYTES)
+_RECENT = _RecentTables()
 
 
 def table_bytes(table: Table) -> int:

@@ -12,13 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.places.bounded import read_up_to
 from protodask.data.tables.source_files import changed_meanwhile, is_packed, open_file, table_errors
 from protodask.errors import InputError
 from protodask.places import mask
@@ -74,11 +74,11 @@ class TextParts:
         start, stop = self.cuts[part : part + 2]
         with table_errors(self.path):
             if self.packed:
-                return _streams().read(self, start, stop)
+                return _STREAMS.read(self, start, stop)
             with open_file(self.path) as file:
                 self._check(file)
                 file.seek(start)
-                return _read(file, stop - start)
+                return read_up_to(file, stop - start)
 
     def unpacked(self) -> Any:
         """The text from its beginning, of a compressed file that is as it was."""
@@ -102,7 +102,7 @@ def text_parts(path: str, part_bytes: int) -> TextParts:
             cuts: tuple[int, ...] = (len(header), size)
         else:
             with open_file(path, "infer") as file:
-                _read(file, len(header))
+                read_up_to(file, len(header))
                 cuts = _cut(file, path, part_bytes, len(header))
         found = TextParts(path, header, cuts, size)
         check_header(header or found.read(0), path)
@@ -220,13 +220,6 @@ class _Quotes:
         return np.array(found, dtype=np.int64)
 
 
-def _read(file: Any, size: int) -> bytes:
-    content = bytearray()
-    while len(content) < size and (piece := file.read(min(PIECE_BYTES, size - len(content)))):
-        content += piece
-    return bytes(content)
-
-
 @dataclass(frozen=True)
 class _Stream:
     """A file that was read up to a position of its text."""
@@ -239,8 +232,7 @@ class _Stream:
 class _Streams:
     """Files that are open where they were read last."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._idle: list[_Stream] = []
         self._lock = threading.Lock()
 
@@ -255,7 +247,7 @@ class _Streams:
         try:
             while position < start and (skipped := len(file.read(min(PIECE_BYTES, start - position)))):
                 position += skipped
-            content = _read(file, stop - start)
+            content = read_up_to(file, stop - start)
         except BaseException:
             file.close()
             raise
@@ -264,12 +256,10 @@ class _Streams:
             return content
         with self._lock:
             self._idle.append(_Stream(text.key, stop, file))
-            closed, self._idle = self._idle[: -self._kept], self._idle[-self._kept :]
+            closed, self._idle = self._idle[:-OPEN_STREAMS], self._idle[-OPEN_STREAMS:]
         for stream in closed:
             stream.file.close()
         return content
 
 
-@lru_cache(maxsize=1)
-def _streams() -> _Streams:
-    return _Streams(OPEN_STREAMS)
+_STREAMS = _Streams()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.errors import refused
 
-from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
-from protodask.data.arrays.plain_arrays import MAX_CHUNK_BYTES
+from protodask.data.arrays.array_store import ArrayStore, store_key
+from protodask.data.arrays.plain_arrays import MAX_CHUNK_BYTES, ArraySpec
 from protodask.engine import Layout
 from protodask.errors import FormatError, StorageError
 

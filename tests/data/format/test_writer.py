@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -521,7 +521,7 @@ def test_require_storable__refuses_whatever_could_be_refused_at_the_end(data: st
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metadata_module, "seal", measure)
-        to_attributes(before.extended(before.n_rows, summary, 2**128 - 1, checks))
+        to_attributes(replace(before, summary=summary, content=2**128 - 1, block_checks=checks))
         require_storable(before)
     most, longest = lengths
     assert most <= longest
@@ -542,7 +542,8 @@ def identity(block: Block) -> Arrays:
 def test_sink__takes_the_blocks_of_a_map(make_arrays: Make, write: Write, engine: Engine, tmp_path: Path) -> None:
     arrays = make_arrays(100)
     dataset = write(arrays, tmp_path / "d", block_rows=32)
-    steps = {variable.name: dataset.metadata.chunk_rows(variable) for variable in dataset.metadata.variables}
+    metadata = dataset.metadata
+    steps = {variable.name: metadata.spec_of(variable).chunk_rows(32) for variable in metadata.variables}
     other = {name: values[::-1].copy() for name, values in arrays.items()}
     sink = DatasetSink(dataset.path, steps)
     assert engine.map(array_source(other, 32), identity, sink=sink) == 100

@@ -74,6 +74,7 @@ def test_label_codes__read_text_as_what_the_labels_are() -> None:
     assert label_codes(np.array([1.0, 2.5, np.nan]), (1, 2)).tolist() == [0, -1, -2]
     assert label_codes(np.array([1, 0]), (False, True)).tolist() == [-1, -1]
     assert label_codes(objects("a", float("nan"), None), ("a",)).tolist() == [0, -2, -2]
+    assert label_codes(objects("a", ["a"], None), ("a",)).tolist() == [0, -1, -2]
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [2, 0, 4, 1, 5, 3]])

@@ -60,9 +60,8 @@ def test_row_group__that_is_larger_than_what_is_remembered_is_read_once(
 
     monkeypatch.setattr(tables_module, "RECENT_BYTES", 8)
     monkeypatch.setattr(parquet_files, "parquet_columns", counting)
-    tables_module._recent_tables.cache_clear()
+    monkeypatch.setattr(tables_module, "_RECENT", tables_module._RecentTables())
     blocks = [source.read(number)[FEATURES.name] for number in range(source.layout.n_blocks)]
-    tables_module._recent_tables.cache_clear()
     assert np.concatenate(blocks)[:, 0].tolist() == list(range(100))
     assert len(read) == 1
 
