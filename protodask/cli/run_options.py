@@ -193,7 +193,7 @@ def tell_of_wrong_use(given: Mapping[str, Any], message: str) -> None:
     told = Told(given["pipeline"], telling.log == "json", quiet=True)
     with suppress(ProtodaskError):  # what is wrong with the options is said already
         told.tell(telling, given["settings"] or ())
-        told.hear(told.ended_early(message, "bad-setting"))
+    told.hear(told.ended_early(message, "bad-setting"))
 
 
 def _check_files(pipeline: str, options: Telling) -> None:

@@ -271,11 +271,54 @@ def test_run__what_lacks_its_value_is_told_and_noted(folder: Path, call: Call) -
     assert "Option '--set' requires an argument." in call("info", "p.yaml").stdout
 
 
-@pytest.mark.parametrize("looks", [("--dry-run",), ("--graph", "-"), ("--schema",), ("--help",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--nothing", "p.yaml"),
+        ("--thread", "4", "p.yaml"),
+        ("--thread=4", "p.yaml"),
+        ("p.yaml", "--json=yes", "--quiet"),
+    ],
+)
+def test_run__the_pipeline_is_told_wherever_the_wrong_option_stands(
+    words: tuple[str, ...], folder: Path, call: Call
+) -> None:
+    assert call("run", "p.yaml").exit_code == 0
+    done = call("run", "--notify-command", "cat > said", *words)
+    assert done.exit_code == 2
+    assert ": p.yaml failed. " in (folder / "said").read_text()
+    assert "failed" in call("info", "p.yaml").stdout
+    assert len(list(folder.glob("**/run-*.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    "also_wrong", [("--log-file", "none/run.log"), ("--metrics", "p.yaml"), ("--notify", "nobody")]
+)
+def test_run__what_is_wrong_besides_keeps_nobody_from_being_told(
+    also_wrong: tuple[str, ...], folder: Path, call: Call
+) -> None:
+    done = call("run", "p.yaml", "--log", "json", "--notify-command", "cat > said", *also_wrong, "--threads", "many")
+    assert done.exit_code == 2
+    assert "'--threads'" in _records(done.stderr)[-1]["message"]
+    assert (folder / "said").exists() == (also_wrong[0] != "--notify")
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        ("--dry-run",),
+        ("--graph", "-"),
+        ("--graph",),
+        ("--detach", "nowhere"),
+        ("--detach",),
+        ("--schema",),
+        ("--help",),
+    ],
+)
 def test_run__nobody_is_told_of_wrong_options_of_a_command_that_only_looks(
     looks: tuple[str, ...], folder: Path, call: Call
 ) -> None:
-    call("run", "p.yaml", "--notify-command", "cat > said", *looks, "--threads", "many")
+    call("run", "p.yaml", "--notify-command", "cat > said", "--threads", "many", *looks)
     assert not (folder / "said").exists()
     assert call("run", "--notify-command", "cat > said", "--threads", "many").exit_code == 2  # of no pipeline
     assert not (folder / "said").exists()

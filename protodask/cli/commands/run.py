@@ -39,6 +39,10 @@ WrongOptionsError: type[Any] = typer.BadParameter.__bases__[0]
 """All that the framework refuses; it has a name for one kind alone."""
 
 
+ONLY_LOOKS = {"--dry-run", "--graph", "--detach"}
+"""Options of a run that does no step here: nobody waits for its end."""
+
+
 class RunCommand(TyperCommand):
     """Tells options that the framework refuses to those who wait for the end of the run, too."""
 
@@ -48,18 +52,28 @@ class RunCommand(TyperCommand):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except WrongOptionsError as error:
-            extra |= {"resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}
-            for some in (words, words[:-1]):  # at the end there may be an option that lacks its value
-                given = super().make_context(info_name, list(some), parent, **extra).params
-                if given["pipeline"] is not None:
-                    break
-            else:
-                raise
-            if not (given["dry_run"] or given["graph"] or given["detach"]):  # nobody waits for one that only looks
+            given = None if ONLY_LOOKS.intersection(word.partition("=")[0] for word in words) else self._given(words)
+            if given is not None:
                 tell_of_wrong_use(given, error.format_message())
                 if given["log"] == "json":
                     raise typer.Exit(WRONG_USE) from error
             raise
+
+    def _given(self, words: list[str]) -> dict[str, Any] | None:
+        """What can be read of the words; None if that is no pipeline file."""
+        # A word that cannot be understood is left out: a flag with a value, or at the end an option without one.
+        flags = [place for place, word in enumerate(words) if word.startswith("--") and "=" in word]
+        for left_out in (None, len(words) - 1, *flags):
+            some = [word for place, word in enumerate(words) if place != left_out]
+            context = super().make_context(
+                self.name, some, resilient_parsing=True, ignore_unknown_options=True, allow_extra_args=True
+            )
+            places = [context.params["pipeline"], *context.args]
+            if places[0] is not None and places[0].startswith("-"):  # unknown, and its value may come before the file
+                places = [word for word in places if not word.startswith("-")][-1:] or [None]
+            if places[0] is not None:
+                return {**context.params, "pipeline": places[0]}
+        return None
 
 
 def _show_text(option: typer.CallbackParam, asked: bool) -> None:
