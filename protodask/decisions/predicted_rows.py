@@ -224,11 +224,13 @@ class ParquetReader:
         parts: list[Arrays] = []
         for place, low, high in spans(self.edges, start, stop):
             first, last = self.edges[place : place + 2]
-            read = _read_row_group if (low, high) == (first, last) else _read_recent_row_group
-            arrays = read(self, *self.groups[place])
+            whole = (low, high) == (first, last)
+            arrays = (_read_row_group if whole else _read_recent_row_group)(self, *self.groups[place])
             if len(arrays[PROBABILITY]) != last - first:
                 raise self._changed()
-            parts.append({name: values[low - first : high - first] for name, values in arrays.items()})
+            if not whole:  # copies: who holds some of its rows does not hold all of a row group
+                arrays = {name: values[low - first : high - first].copy() for name, values in arrays.items()}
+            parts.append(arrays)
         return join_rows(parts)
 
     def check_unchanged(self) -> None:

@@ -61,13 +61,13 @@ class Engine:
         same to the last bit for any scheduler and any number of threads.
         """
         numbers = range(source.layout.n_blocks) if blocks is None else blocks
+        if len(numbers) == 0:
+            raise ValueError("a pass over no blocks")
         work = Pass(source, reduction.map, reduction.merge, args, reduction.prepare, label, reduction.writes)
         return reduction.finish(merge_tree(self.run_pass(work, numbers), reduction.merge))
 
     def run_pass(self, work: Pass, numbers: Sequence[int]) -> list[Node[Any]]:
         """The partials of one pass over some blocks, merged within each task."""
-        if len(numbers) == 0:
-            raise ValueError("a pass over no blocks")
         groups = split_blocks(numbers, self.n_tasks)
         return self.scheduler.run(work, groups, count_blocks(work.label, len(numbers), self._progress))
 

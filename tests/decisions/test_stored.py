@@ -356,6 +356,15 @@ def test_parquet_rows__of_any_range_are_those_rows(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["group"], GROUPS[start:stop])
 
 
+def test_parquet_rows__of_a_part_of_a_row_group_are_all_that_is_held(tmp_path: Path) -> None:
+    data = write_parquet(tmp_path / "table", {"eta": ETA, "query": GROUPS}, files=1, row_group=N)
+    rows = predicted_rows.open_rows(data, columns=["eta"], group="query")
+    found = rows.rows(10, 20)
+    assert all(values.base is None for values in found.values())
+    found["probability"][:] = 0
+    np.testing.assert_array_equal(rows.rows(10, 20)["probability"], ETA[10:20])
+
+
 FILE_PROBABILITY = np.array([0.1, 0.7, 0.3])
 
 

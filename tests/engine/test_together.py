@@ -298,6 +298,20 @@ def test_run_together__side_by_side_reports_passes_to_the_listener_of_a_job(engi
     assert sorted(progress.done for progress in seen)[-1] == LAYOUT.n_blocks
 
 
+@pytest.mark.parametrize("company", COMPANIES)
+def test_run_together__tells_the_job_that_asks_for_no_blocks(engine: Engine, company: Company) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+    told: list[Engine] = []
+
+    def job(engine: Engine) -> None:
+        with pytest.raises(ValueError, match="no blocks"):
+            engine.reduce(source, SUM, "noise", blocks=[])
+        told.append(engine)
+
+    run_together(engine, [job, job], lambda _: (), company=company, most=2)
+    assert len(told) == 2
+
+
 def test_run_together__of_no_jobs_ends_at_once(engine: Engine) -> None:
     run_together(engine, [], lambda _: (), company="in step", most=3)
 

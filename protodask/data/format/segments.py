@@ -163,4 +163,7 @@ def check_rows(segments: Iterable[Segment], rows: int, where: str) -> None:
 def is_dataset(path: str) -> bool:
     """Whether a dataset lies at a path, in whatever condition; files, globs and other stores are none."""
     where = locate(path)
-    return (is_url(where) or os.path.isdir(where)) and DATASET.owns(where)
+    if not is_url(where) and not os.path.isdir(where):
+        return False
+    attributes = find_group(where)[1]  # and no marker, which others have, maybe as a link
+    return isinstance(attributes, Mapping) and attributes.get("format") == DATASET.format

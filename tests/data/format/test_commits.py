@@ -27,7 +27,7 @@ from protodask.data.format import commits
 from protodask.data.format import dataset as dataset_module
 from protodask.data.format.commits import add_empty_segments
 from protodask.data.format.parts import APPENDS, Part, fits, grown, part_of
-from protodask.data.format.segments import Segment, read_segments
+from protodask.data.format.segments import Segment, is_dataset, read_segments
 from protodask.data.places import conditional, generations, whole_files
 from protodask.data.places.bounded import read_object
 from protodask.data.places.locations import list_names, write_object
@@ -482,3 +482,8 @@ def test_append__into_what_was_overwritten_meanwhile_does_not_count(
     with refused("written-by-another", path, kind=StorageError):
         write(make_arrays(5, seed=1), path, append=True)
     assert Dataset.open(path).n_rows == 7
+
+
+def test_is_dataset__of_a_folder_whose_marker_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "_protodask.json").symlink_to(tmp_path / "elsewhere.json")
+    assert not is_dataset(str(tmp_path))
