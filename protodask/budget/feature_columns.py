@@ -132,6 +132,7 @@ def restricted(data: TrainingData, columns: frozenset[str]) -> TrainingData:
         feature_names=tuple(data.feature_names[position] for position in kept.tolist()),
         columns=tuple(column for column in data.columns if column.name in columns),
         other_names=(*data.other_names, *(column.name for column in data.columns if column.name not in columns)),
+        whole=None if data.whole is None else restricted(data.whole, columns),
     )
 
 

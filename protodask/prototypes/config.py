@@ -105,6 +105,9 @@ class FitConfig:
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
     that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
     round ends at its optimum."""
+    finish: bool = True
+    """From the iterate that is kept, the last round goes on for a while on all rows, also those held out, the longer
+    the less these lose; not where it began with small steps."""
     progressive: bool = True
     """Where rows are many and some held out, a round begins with small steps: see the module `steps`."""
     leave_one_out: bool = True
@@ -141,7 +144,7 @@ class FitConfig:
                 f"hold_out is {self.hold_out!r}.",
                 "Give a share of the rows from 0.01 to 0.5, or 0 to train on all of them.",
             )
-        for name in ("standardize", "weighted", "progressive", "leave_one_out"):
+        for name in ("standardize", "weighted", "finish", "progressive", "leave_one_out"):
             check_flag(name, getattr(self, name))
         check_choice("feature_weights", self.feature_weights, get_args(FeatureWeights))
         check_choice("feature_forms", self.feature_forms, get_args(FeatureForms))
@@ -197,6 +200,7 @@ SOURCE_RECIPE: Mapping[str, Any] = {
     "n_candidates": 1000,
     "n_draws": 1,
     "hold_out": 0.0,
+    "finish": False,
     "progressive": False,
     "leave_one_out": False,
     "lambda_v": 1e-3,
@@ -211,6 +215,7 @@ BEFORE: Mapping[str, Any] = {
     "feature_forms": "plain",
     "hold_out": 0.0,
     "n_draws": 1,
+    "finish": False,
     "progressive": False,
     "leave_one_out": False,
 }

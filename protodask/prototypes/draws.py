@@ -108,8 +108,8 @@ def held_out_parts(engine: Engine, data: TrainingData, config: FitConfig, groupe
 
 def _without(engine: Engine, data: TrainingData, folded: Source, fold: int, spared: tuple[int, ...]) -> TrainingData:
     kept = trained_on(engine, data, without_fold(folded, fold, spared=spared))
-    weight = data.summary.class_weight - kept.summary.class_weight
-    return replace(kept, held_out_weight=float(weight.sum()))
+    weight = float((data.summary.class_weight - kept.summary.class_weight).sum())
+    return replace(kept, held_out_weight=weight, whole=replace(data, source=folded) if weight else None)
 
 
 def trained_on(engine: Engine, data: TrainingData, source: Source) -> TrainingData:

@@ -86,6 +86,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     hold_out
         Share of the rows of each class that a draw does not train on: of its iterates that one is kept at which they
         lose least. 0 ends a round at its optimum.
+    finish
+        Whether the last round goes on from there for a while on all rows, also those held out: the longer, the less
+        these lose. A round that began with small steps does not.
     n_draws
         Independent draws of candidates, each trained by itself and each without other rows where rows are held out; the
         model is their mean.
@@ -97,9 +100,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Whether a round begins with small steps, where rows are many and some are held out: see the module `steps`.
     recipe
         What these, the penalties and the precision are where they are None. "averaged": both feature weights, all
-        forms, a fifth of the rows held out, candidates trained on as well, four draws of 500 candidates, of more
-        than 2,000 rows two, and one of more than 48,000, of 14 times the root of the number of rows, of 12,288 rows and
-        more 2,000 at least and 8,000 at most; `lambda_v` is 1e-4 and `lambda_w` 1e-10.
+        forms, a fifth of the rows held out until a round finishes on all, candidates trained on as well, four draws of
+        500 candidates, of more than 2,000 rows two, and one of more than 48,000, of 14 times the root of the number of
+        rows, of 12,288 rows and more 2,000 at least and 8,000 at most; `lambda_v` is 1e-4 and `lambda_w` 1e-10.
         "source": shared feature weights, features as they are, no rows held out, candidates left out, one draw of 1,000
         of them, float32; `lambda_v` is 1e-3 and `lambda_w` 1e-8.
     max_fraction
@@ -159,6 +162,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n_draws: int | None = None,
         progressive: bool | None = None,
         leave_one_out: bool | None = None,
+        finish: bool | None = None,
         recipe: Recipe = "averaged",
     ) -> None:
         self.n_batches = n_batches
@@ -182,6 +186,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.n_draws = n_draws
         self.progressive = progressive
         self.leave_one_out = leave_one_out
+        self.finish = finish
         self.recipe = recipe
 
     def __sklearn_tags__(self) -> Any:

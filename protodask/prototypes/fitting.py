@@ -217,6 +217,8 @@ def batch_summary(record: BatchRecord) -> dict[str, Any]:
         del summary["held_out"]
     if record.kept:
         del summary["kept"]
+    if not record.on_all_rows:
+        del summary["on_all_rows"]
     return summary
 
 

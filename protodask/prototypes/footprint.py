@@ -147,6 +147,11 @@ class Shape:
         return min(self.layout.block_rows, self.n_rows)
 
     @property
+    def finished(self) -> bool:
+        """Whether a round may end on all rows, also those held out."""
+        return self.config.finish and self.config.hold_out > 0
+
+    @property
     def staged_rows(self) -> int:
         """Of the rows that small steps are taken on."""
         return staged_rows(self.n_rows, self._staged_row_bytes) if self.progressive else 0
@@ -298,12 +303,13 @@ def working_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     # as bytes.
     operands = operand_bytes(shape) if processes.kind == "threads" else threads * operand_bytes(shape) + problem
     nodes = shape.layout.n_blocks.bit_length()
+    finished = problem if shape.finished else 0  # with the candidates that are left, beside that with all of them
     merging = threads * SORTING_COPIES * sample_bytes(shape) + partials_bytes(shape, threads * nodes)
     taken = shape.most_candidates * shape.row_bytes  # rows taken by all tasks together
     return (
         Part("arrays by row", threads * row_array_bytes(shape)),
         Part("tiles of the kernel", threads * tile_bytes(shape)),
-        Part("candidates and kernel operands", problem + operands),
+        Part("candidates and kernel operands", problem + operands + finished),
         Part("partial results of tasks", merging + taken),
     )
 
@@ -311,7 +317,7 @@ def working_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
 def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     """What the process that drives the training holds."""
     candidates, features = shape.most_candidates, shape.n_features
-    drawn = candidates * (3 * shape.row_bytes + DOUBLE * (features + 8))
+    drawn = candidates * ((4 if shape.finished else 3) * shape.row_bytes + DOUBLE * (features + 8))
     merging = MERGING_VECTORS * DOUBLE * candidates * (features + 4)
     knots = 0 if shape.config.feature_forms == "plain" else 2 * MOST_KNOTS
     pairs = MOST_DIFFERENCES if shape.config.feature_forms == "all" else 0

@@ -46,9 +46,11 @@ class BatchRecord:
     values: tuple[float, ...] = ()
     """Objective after each iteration: the training curve."""
     held_out: float | None = None
-    """Mean log-loss at the end of the rows that were held out; None where none were."""
+    """Mean log-loss of the rows that were held out, as long as they were; None where none were."""
     stages: tuple[StageRecord, ...] = ()
     """Of small steps, before evaluations of all rows, of which all else here is said."""
+    on_all_rows: int = 0
+    """Of the iterations, those at the end on all rows, with the ones held out among them."""
     kept: bool = True
     """Whether the model has it: not if draws that weigh features like its own lose clearly more on rows held out."""
 

@@ -100,6 +100,15 @@ class RoundProblem:
         sizes = tuple(int(np.count_nonzero(kept[places])) for places in self.places)
         return replace(self, candidates=self.candidates.part(kept), sizes=sizes)
 
+    def of_all_rows(self, candidate_weight: Floats, class_weight: Floats) -> RoundProblem:
+        """The problem over rows none of which is held out, given the sample weights of candidates and of classes."""
+        return replace(
+            self,
+            class_factor=class_factors(self.candidates.classes, candidate_weight, class_weight, self.leave_one_out),
+            marginals=class_weight / class_weight.sum(),
+            held_out_weight=0.0,
+        )
+
     def split(self, theta: Floats) -> tuple[Floats, Floats]:
         """`theta` as feature weights `v` of each batch (B, D) and candidate weights `w` (J,)."""
         features, candidates = np.split(theta, [self.n_feature_weights])
@@ -121,23 +130,29 @@ def make_problem(
 
     `sizes` are the numbers of candidates of each batch; all are of one where they are not given.
     """
-    total = class_weight.sum()
-    if leave_one_out:
-        factor = np.full(len(class_weight), 1 / total)
-    else:
-        drawn = np.bincount(candidates.classes, weights=candidate_weight, minlength=len(class_weight))
-        factor = class_weight / (class_weight - drawn) / total
     return RoundProblem(
         candidates=candidates,
         sizes=(len(candidates.rows),) if sizes is None else sizes,
-        class_factor=factor,
-        marginals=class_weight / total,
+        class_factor=class_factors(candidates.classes, candidate_weight, class_weight, leave_one_out),
+        marginals=class_weight / class_weight.sum(),
         standardization=standardization,
         precision=precision,
         held_out_weight=held_out_weight,
         columns=columns,
         leave_one_out=leave_one_out,
     )
+
+
+def class_factors(
+    classes: NDArray[np.int64], candidate_weight: Floats, class_weight: Floats, leave_one_out: bool
+) -> Floats:
+    """`r_n / s_n` of the rows of each class (K,), for candidates of these classes and sample weights (J,)."""
+    total = class_weight.sum()
+    if leave_one_out:
+        return np.full(len(class_weight), 1 / total)
+    drawn = np.bincount(classes, weights=candidate_weight, minlength=len(class_weight))
+    factors: Floats = class_weight / (class_weight - drawn) / total
+    return factors
 
 
 def batch_sizes(classes: NDArray[np.int64], feature_weights: FeatureWeights) -> tuple[int, ...]:

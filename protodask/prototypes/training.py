@@ -89,6 +89,24 @@ def warn_of_large_weights(summary: Summary) -> None:
         )
 
 
+FINISHING = 15
+"""Iterations on all rows at the end of a round whose held-out rows lose an e-th of what the marginals do.
+
+Of 258 tables (at most 9,000 rows) the log-loss is 2 per cent less by it: 6 to 10 where rows held out lose less than a
+third of what the marginals do, the same where they lose more than six tenths. With 10 it is half a per cent more, with
+20 as much; with 20 iterations of every round it is larger than without, a tenth where little can be learnt."""
+
+
+def finishing_iterations(loss: float, by_marginals: float, iterations: int) -> int:
+    """How long a round of so many iterations goes on on all rows: `min(15 log(L0 / L), iterations)`.
+
+    What the rows held out lose, `L` of `L0` by the marginals, says how much can be learnt from further rows.
+    """
+    if loss <= 0:
+        return iterations
+    return min(max(round(FINISHING * math.log(by_marginals / loss)), 0), iterations)
+
+
 STANDARDIZED_SHARE = 16
 """Of what a process may keep, that part may be rows in standard units beside those in memory, of one of several fits at
 work: to find normal scores and levels anew takes a sixth of an evaluation."""
@@ -109,6 +127,8 @@ class TrainingData:
     other_names: tuple[str, ...] = ()
     held_out_weight: float = 0.0
     """Of all rows that are held out, to tell when a round is done; 0 where none are."""
+    whole: TrainingData | None = None
+    """With the rows that are held out among those trained on; None where none are."""
     forms: Forms | None = None
     """In which its features enter; None where that is not known yet."""
 
@@ -174,10 +194,9 @@ class Training:
             if model.n_batches and config.n_batches:
                 scores = self.scores.keep(self.engine, self.data.source, score_block, model)
             while model.n_rounds < wanted:
-                source = self.data.source if scores is None else zip_sources(self.data.source, scores)
-                batches, record = self._fit_round(source, model, wanted)
+                batches, record = self._fit_round(scores, model, wanted)
                 model = model.with_round(batches)
-                yield Step(model, record, source)
+                yield Step(model, record, _with(self.data.source, scores))
                 if model.n_rounds < wanted:
                     scores = self._rescore(scores, model)
         finally:
@@ -221,21 +240,23 @@ class Training:
         # Any centre will do as long as rows and candidates share it to the last bit, so it is rounded once, here.
         return replace(found, center=found.center.astype(self.config.kernel_precision).astype(np.float64))
 
-    def _fit_round(self, source: Source, model: PrototypeSet, wanted: int) -> tuple[tuple[Batch, ...], BatchRecord]:
-        """Train the next round of `wanted` in all."""
+    def _fit_round(
+        self, scores: Source | None, model: PrototypeSet, wanted: int
+    ) -> tuple[tuple[Batch, ...], BatchRecord]:
+        """Train the next round of `wanted` in all, over the scores of the rounds before."""
         began = time.perf_counter()
-        config, summary = self.config, self.data.summary
+        config = self.config
         number = model.n_rounds + 1 + self.draw * config.n_batches
         standardization, columns = self._standardization(), self._forms.columns
+        source = _with(self.data.source, scores)
         drawn = self._candidates(source, model, number)
-        if self._rows is not None:
-            source = zip_sources(source, self._rows)
+        source = _with(source, self._rows)
         problem = make_problem(
             Candidates(
                 standardization.apply(standardization.values(drawn.features, columns)), drawn.classes, drawn.rows
             ),
             drawn.weight,
-            summary.class_weight,
+            self.data.summary.class_weight,
             standardization,
             config.kernel_precision,
             batch_sizes(drawn.classes, config.feature_weights_of(self.draw)),
@@ -279,6 +300,16 @@ class Training:
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        before = solution.iterations
+        # Another round would be judged by rows that had been trained on.
+        if self.data.whole is not None and config.finish and model.n_rounds + 1 == wanted and not begun:
+            kept = problem.split(solution.theta)[1] > 0
+            more = self._further_iterations(solution, self.data.whole) if kept.any() else 0
+            if more > 0:
+                used = taken(used, kept)
+                problem = problem.part(kept).of_all_rows(used.weight, self.data.whole.summary.class_weight)
+                source = _with(_with(self.data.whole.source, scores), self._rows)
+                solution = self._finish(source, problem, number, partial(report, problem), solution, kept, more)
         feature_weights, candidate_weight = problem.split(solution.theta)
         batches = tuple(
             make_batch(taken(used, places), feature_weight, candidate_weight[places], standardization, columns)
@@ -298,6 +329,7 @@ class Training:
             values=tuple(values),
             held_out=_known(solution.held_out),
             stages=begun,
+            on_all_rows=solution.iterations - before,
         )
         return batches, record
 
@@ -346,7 +378,7 @@ class Training:
         report: Callable[[Iteration], None],
         start: Floats | None = None,
     ) -> Solution:
-        """Train on all rows, from `start` if there is one."""
+        """Train on all rows but those held out, from `start` if there is one."""
         scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches, problem.lengthening)
         tolerance, most = self.config.tolerance, self.config.max_iterations
         objective = self._objective(source, problem, number, warm=start is not None)
@@ -360,13 +392,8 @@ class Training:
         if solution.status == "line search failed" and problem.precision == "float32" and solution.iterations < most:
             # Near the optimum of a small problem float32's rounding can hide the last descent from the line search.
             exact = self._objective(source, replace(problem, precision="float64"), number)
-            single = solution
-
-            def after(state: Iteration) -> None:
-                iteration, evaluations = state.iteration + single.iterations, state.evaluations + single.evaluations
-                report(replace(state, iteration=iteration, evaluations=evaluations))
-
-            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, patience, baseline)
+            single, left = solution, most - solution.iterations
+            double = solve(exact, single.theta, scale, tolerance, left, _after(single, report), patience, baseline)
             solution = replace(
                 double if nothing is None or double.held_out <= single.held_out else single,
                 iterations=single.iterations + double.iterations,
@@ -379,6 +406,38 @@ class Training:
         if solution.held_out < nothing.held_out:
             return solution
         return replace(solution, theta=none, status="held out", **nothing._asdict())
+
+    def _further_iterations(self, solution: Solution, whole: TrainingData) -> int:
+        """Iterations on the `whole` of the rows after a solution, see `finishing_iterations`."""
+        kept, held_out = self.data.summary.class_weight, whole.summary.class_weight - self.data.summary.class_weight
+        by_marginals = -float(held_out @ np.log(kept / kept.sum()) / held_out.sum())
+        wanted = finishing_iterations(solution.held_out, by_marginals, solution.iterations)
+        return min(wanted, self.config.max_iterations - solution.iterations)
+
+    def _finish(
+        self,
+        source: Source,
+        problem: RoundProblem,
+        number: int,
+        report: Callable[[Iteration], None],
+        solution: Solution,
+        kept: NDArray[np.bool_],
+        iterations: int,
+    ) -> Solution:
+        """Go on from a solution for so many iterations on all rows, with the candidates that were `kept`."""
+        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches, problem.lengthening)
+        objective = Objective(self.engine, source, problem, self.engine.share(problem), *self._penalties)
+        recorded = self.log.recorded(number, f"whole-{problem.precision}", objective)
+        start = solution.theta[np.concatenate([np.ones(problem.n_feature_weights, dtype=np.bool_), kept])]
+        found = solve(recorded, start, scale, self.config.tolerance, iterations, _after(solution, report))
+        return replace(
+            found,
+            status=solution.status,
+            message=solution.message,
+            iterations=solution.iterations + found.iterations,
+            evaluations=solution.evaluations + found.evaluations,
+            held_out=solution.held_out,
+        )
 
     def _objective(self, source: Source, problem: RoundProblem, number: int, warm: bool = False) -> Function:
         """What a round minimises on a source; `warm` where it begins near the end, with candidates that do no work."""
@@ -516,6 +575,21 @@ def check_start(model: PrototypeSet, data: TrainingData) -> None:
             f"The model has {model.n_features} features and the data {len(data.feature_names)}, or their names differ.",
             "Add batches with data of the same features in the same order, or fit a new model.",
         )
+
+
+def _with(source: Source, further: Source | None) -> Source:
+    """A source with the arrays of another beside its own, if there is one."""
+    return source if further is None else zip_sources(source, further)
+
+
+def _after(solution: Solution, report: Callable[[Iteration], None]) -> Callable[[Iteration], None]:
+    """Report iterations that are counted on from those of a solution."""
+
+    def counted(state: Iteration) -> None:
+        iteration, evaluations = state.iteration + solution.iterations, state.evaluations + solution.evaluations
+        report(replace(state, iteration=iteration, evaluations=evaluations))
+
+    return counted
 
 
 def _known(held_out: float) -> float | None:

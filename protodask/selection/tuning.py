@@ -121,8 +121,10 @@ def tuned(
 
 
 def single_draw(config: FitConfig) -> FitConfig:
-    """What the fits of a search are fitted with: the mean of several draws is for what is chosen."""
-    return replace(config, n_draws=1)
+    """What the fits of a search are fitted with: the mean of several draws is for what is chosen, and so is an end on
+    all rows, since another round may follow.
+    """
+    return replace(config, n_draws=1, finish=False)
 
 
 def chosen_config(config: FitConfig, found: SearchResult) -> FitConfig:

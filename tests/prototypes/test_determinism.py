@@ -48,6 +48,8 @@ KINDS: dict[str, dict[str, Any]] = {
         "n_draws": 2,
         "feature_weights": "both",
         "leave_one_out": True,
+        "finish": True,
+        "max_iterations": 60,
         "seed": 8,
     },
 }
@@ -97,6 +99,8 @@ def expected(dataset: Dataset) -> Expected:
             assert all(record.prototypes > 4 and record.iterations > 7 for record in run.history), [
                 (record.prototypes, record.iterations) for record in run.history
             ]
+            ends = [record.on_all_rows > 5 for record in run.history]
+            assert ends == ([False, True] * 2 if kind == "draws" else [False] * 2)
             assert run.model.rounds == {"class": (3, 3), "draws": (4, 4)}.get(kind)
             assert any(batch.differences is not None for batch in run.model.batches) == (kind == "class")
             found[kind] = run.model, run.history

@@ -66,9 +66,9 @@ def test_training__keeps_the_iterate_at_which_held_out_rows_lose_least(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, feature_weights: Any
 ) -> None:
     arrays, events = make_rows(240, 5, weights="weight"), list[FitEvent]()
-    (data,) = held_out_parts(engine, training_data(arrays), CONFIG, grouped=False)
+    config = replace(CONFIG, feature_weights=feature_weights, n_batches=2, seed=5)
+    (data,) = held_out_parts(engine, training_data(arrays), config, grouped=False)
     held = all_of(data.source, HELD_OUT)
-    config = replace(CONFIG, feature_weights=feature_weights, n_batches=2)
     model, history = Training(data, config, engine, MemoryScores(), callbacks=[events.append]).run()
     for record in history:
         assert record.status == "held out"

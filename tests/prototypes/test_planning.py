@@ -22,7 +22,15 @@ from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
 from protodask.prototypes import FitConfig, fit, planning
 from protodask.prototypes.footprint import Shape, fits
-from protodask.prototypes.planning import HELD_OUT_EVALUATIONS, Change, Plan, misfit, plan_shape, remedies
+from protodask.prototypes.planning import (
+    FINISHING_EVALUATIONS,
+    HELD_OUT_EVALUATIONS,
+    Change,
+    Plan,
+    misfit,
+    plan_shape,
+    remedies,
+)
 
 MIB = 2**20
 
@@ -96,7 +104,7 @@ def test_plan__describes_itself_in_plain_values(small: Dataset) -> None:
     assert described["worker_bytes"] == sum(described["worker_parts"].values()) == described["driver_bytes"]
     assert (described["rows"], described["blocks"], described["candidates"]) == (500, 8, 500)
     assert (described["fits"], described["remedies"], described["seconds"]) == (True, [], None)
-    assert described["assumed_evaluations"] == HELD_OUT_EVALUATIONS
+    assert described["assumed_evaluations"] == HELD_OUT_EVALUATIONS + FINISHING_EVALUATIONS
     assert described["batches"] == 4, "a round of each of four draws"
 
 

@@ -64,6 +64,13 @@ class TrainingSettings:
             "0.2",
         ),
     ] = None
+    finish: Annotated[
+        bool | None,
+        _either(
+            "Go on from there for a while on all rows, also those held out, the longer the less these lose, or end.",
+            "--finish/--no-finish",
+        ),
+    ] = None
     feature_weights: Annotated[
         Literal["shared", "class", "both"] | None,
         said(
