@@ -74,7 +74,7 @@ LEARNT = 0.05
 class Patience:
     """Iterations in a row that may be without a gain: so many, and such a share of those before, up to a number."""
 
-    least: int = 3
+    least: int = 2
     share: float = 0.1
     most: int = 12
     """Without it, a draw whose loss is lowered slowly goes on for thousands of iterations and changes the mean of the

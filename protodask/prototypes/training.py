@@ -89,7 +89,7 @@ def warn_of_large_weights(summary: Summary) -> None:
         )
 
 
-FINISHING = 15
+FINISHING = 12
 """Iterations on all rows at the end of a round whose held-out rows lose an e-th of what the marginals do.
 
 Of 258 tables (at most 9,000 rows) the log-loss is 2 per cent less by it: 6 to 10 where rows held out lose less than a
@@ -98,7 +98,7 @@ third of what the marginals do, the same where they lose more than six tenths. W
 
 
 def finishing_iterations(loss: float, by_marginals: float, iterations: int) -> int:
-    """How long a round of so many iterations goes on on all rows: `min(15 log(L0 / L), iterations)`.
+    """How long a round of so many iterations goes on on all rows: `min(12 log(L0 / L), iterations)`.
 
     What the rows held out lose, `L` of `L0` by the marginals, says how much can be learnt from further rows.
     """
