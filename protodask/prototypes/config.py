@@ -102,9 +102,9 @@ class FitConfig:
     """Independent draws of candidates, each trained by itself; the model is their mean. 0 for four, two of more than
     2,000 rows, and one where rows times candidates are more than 150 million: of more than 48,000 rows."""
     hold_out: float = 0.2
-    """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
-    that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
-    round ends at its optimum."""
+    """Share of the rows of each class, whole groups where there are such, that a round is not trained on until it
+    finishes: of its iterates that one is kept at which they lose least. It is one part of `round(1 / hold_out)`,
+    another one for each draw. 0: a round ends at its optimum."""
     finish: bool = True
     """From the iterate that is kept, the last round goes on for a while on all rows, also those held out, the longer
     the less these lose; not where it began with small steps."""

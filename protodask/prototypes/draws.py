@@ -1,10 +1,10 @@
 """Independent draws of candidates, each trained by itself, averaged into one model.
 
 `B` draws of `S_b(x)` each: `q = p0 + 1/B sum_b S_b(x)`, an ordinary model whose prototypes weigh a `B`-th. Where rows
-are held out, each draw holds out another fold, whose rows count for nothing in training and for everything in the loss
-they are judged by, so that all rows are trained on. Where draws take turns in how they weigh features, and one way
-loses clearly more on the rows held out, its draws are not averaged: where a class is wide and another narrow, weights
-that classes share lose 0.23 where those of each lose 0.07.
+are held out, each draw holds out another fold, whose rows count for nothing in training, but for its end, and for
+everything in the loss it is judged by, so that all rows are trained on. Where draws take turns in how they weigh
+features, and one way loses clearly more on the rows held out, its draws are not averaged: where a class is wide and
+another narrow, weights that classes share lose 0.23 where those of each lose 0.07.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ class Fitting:
             data = replace(data, forms=forms_of(self.engine, data, self.config, self.log))
         parts = held_out_parts(self.engine, data, self.config, grouped)
         if len(parts) == 1:
-            return self._training(parts[0], 0, self.engine, self.callbacks).run(start)
+            model, history = self._training(parts[0], 0, self.engine, self.callbacks).run(start)
+            return replace(model, marginals=first.marginals), history
 
         def train(draw: int, engine: Engine, callbacks: Sequence[Callback]) -> tuple[PrototypeSet, list[BatchRecord]]:
             return self._training(parts[draw], draw, engine, callbacks).run(start)

@@ -84,8 +84,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rise at thresholds where classes change and nowhere else, and with the differences of up to twenty pairs of
         columns that go together, such as lengths, where what one has beyond the other tells classes apart.
     hold_out
-        Share of the rows of each class that a draw does not train on: of its iterates that one is kept at which they
-        lose least. 0 ends a round at its optimum.
+        Share of the rows of each class that a draw does not train on until it finishes: of its iterates that one is
+        kept at which they lose least. 0 ends a round at its optimum.
     finish
         Whether the last round goes on from there for a while on all rows, also those held out: the longer, the less
         these lose. A round that began with small steps does not.

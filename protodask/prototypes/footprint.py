@@ -148,7 +148,9 @@ class Shape:
 
     @property
     def finished(self) -> bool:
-        """Whether a round may end on all rows, also those held out."""
+        """Whether a round may end on all rows, also those held out: one for which no small steps can be taken after all
+        does, so that this is said of all.
+        """
         return self.config.finish and self.config.hold_out > 0
 
     @property

@@ -50,7 +50,8 @@ class BatchRecord:
     stages: tuple[StageRecord, ...] = ()
     """Of small steps, before evaluations of all rows, of which all else here is said."""
     on_all_rows: int = 0
-    """Of the iterations, those at the end on all rows, with the ones held out among them."""
+    """Of the iterations, those at the end on all rows, with the ones held out among them. The objective is that of
+    other rows there, and its values may jump; what is said of the end, but for `held_out`, is said of all rows."""
     kept: bool = True
     """Whether the model has it: not if draws that weigh features like its own lose clearly more on rows held out."""
 

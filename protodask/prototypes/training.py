@@ -97,14 +97,21 @@ tenths of what the marginals do, 3 up to six tenths, the same beyond. With 10 it
 less; with 20 iterations of every round it is 0.7 more than without, a tenth where little can be learnt."""
 
 
+def marginal_loss(training_weight: Floats, held_out_weight: Floats) -> float:
+    """Log-loss of the class shares of the training part: `-sum_k H_k log(W_k / W) / H`, in nats."""
+    shares = training_weight / training_weight.sum()
+    present = held_out_weight > 0
+    return -float(held_out_weight[present] @ np.log(shares[present])) / float(held_out_weight.sum())
+
+
 def finishing_iterations(loss: float, by_marginals: float, iterations: int) -> int:
     """How long a round of so many iterations goes on on all rows: `min(12 log(L0 / L), iterations)`.
 
     What the rows held out lose, `L` of `L0` by the marginals, says how much can be learnt from further rows.
     """
-    if loss <= 0:
-        return iterations
-    return min(max(round(FINISHING * math.log(by_marginals / loss)), 0), iterations)
+    if not 0 < loss < by_marginals:
+        return iterations if loss <= 0 < by_marginals else 0
+    return min(round(FINISHING * (math.log(by_marginals) - math.log(loss))), iterations)
 
 
 STANDARDIZED_SHARE = 16
@@ -158,7 +165,8 @@ class Step:
     """With the round."""
     record: BatchRecord
     source: Source
-    """The rows it was trained on, with their unscaled probabilities before it unless it is the first."""
+    """The rows it was trained on, with their unscaled probabilities before it unless it is the first; those that are
+    held out are not among them, though it may end on all."""
 
 
 @dataclass(frozen=True)
@@ -409,8 +417,8 @@ class Training:
 
     def _further_iterations(self, solution: Solution, whole: TrainingData) -> int:
         """Iterations on the `whole` of the rows after a solution, see `finishing_iterations`."""
-        kept, held_out = self.data.summary.class_weight, whole.summary.class_weight - self.data.summary.class_weight
-        by_marginals = -float(held_out @ np.log(kept / kept.sum()) / held_out.sum())
+        kept = self.data.summary.class_weight
+        by_marginals = marginal_loss(kept, whole.summary.class_weight - kept)
         wanted = finishing_iterations(solution.held_out, by_marginals, solution.iterations)
         return min(wanted, self.config.max_iterations - solution.iterations)
 
@@ -424,7 +432,10 @@ class Training:
         kept: NDArray[np.bool_],
         iterations: int,
     ) -> Solution:
-        """Go on from a solution for so many iterations on all rows, with the candidates that were `kept`."""
+        """Go on from a solution for so many iterations on all rows, with the candidates that were `kept`.
+
+        It may be fewer where nothing is lowered any more. What rows held out lose is said of the solution before.
+        """
         scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches, problem.lengthening)
         objective = Objective(self.engine, source, problem, self.engine.share(problem), *self._penalties)
         recorded = self.log.recorded(number, f"whole-{problem.precision}", objective)

@@ -27,7 +27,7 @@ from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.training import TrainingData, marginal_loss
 
 Floats = NDArray[np.float64]
 
@@ -126,13 +126,6 @@ def _loss_of_rows(block: Block, model: PrototypeSet) -> LossSums:
 
 ROWS_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_rows, add_records, identity)
 """Log-loss of all rows of a source with a model."""
-
-
-def marginal_loss(training_weight: Floats, held_out_weight: Floats) -> float:
-    """Log-loss of the class shares of the training part: `-sum_k H_k log(W_k / W) / H`, in nats."""
-    shares = training_weight / training_weight.sum()
-    present = held_out_weight > 0
-    return -float(held_out_weight[present] @ np.log(shares[present])) / float(held_out_weight.sum())
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ from protodask.prototypes.footprint import shape_of
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory, read_run
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.training import TrainingData, marginal_loss
 from protodask.selection.config import SearchConfig
-from protodask.selection.holdout import FoldData, marginal_loss
+from protodask.selection.holdout import FoldData
 from protodask.selection.results import SearchResult
 from protodask.selection.search import FoldStep, Limits, Place, SearchEvent, fit_name, run_search
 from protodask.selection.space import Setting

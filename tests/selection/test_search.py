@@ -17,8 +17,8 @@ from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.folds import check_training_parts, folded_source, make_folds
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.training import Training, TrainingData
-from protodask.selection.holdout import JUDGED, FoldData, fold_parts, marginal_loss
+from protodask.prototypes.training import Training, TrainingData, marginal_loss
+from protodask.selection.holdout import JUDGED, FoldData, fold_parts
 from protodask.selection.search import (
     FoldStep,
     Limits,

@@ -59,8 +59,8 @@ class TrainingSettings:
     hold_out: Annotated[
         float | None,
         said(
-            "Share of the rows that a draw does not train on: it keeps what loses least on them. 0: all are trained "
-            "on, up to the optimum.",
+            "Share of the rows that a draw does not train on until it finishes: it keeps what loses least on them. 0: "
+            "all are trained on, up to the optimum.",
             "0.2",
         ),
     ] = None
