@@ -88,8 +88,8 @@ class Patience:
 
 
 TO_THE_END = Patience()
-"""Of all rows. With three at least, a share of 0.25 and 20 at most a fit of 258 tables takes a sixth longer in the
-median and three tenths in all, and the log-loss is half a per cent smaller."""
+"""Of all rows. With three at least, a share of 0.25 and 20 at most, and 15 iterations in place of 12 on all rows after
+it, fits of 258 tables take a sixth longer in the median and 1.4 times as long in all, and lose 0.9 per cent less."""
 
 AFTER_STEPS = Patience(least=3, share=0.0, most=3, first=3, from_start=True)
 """Of all rows, where small steps led near the end: 40 more evaluations lower what flights lose by 0.0007."""

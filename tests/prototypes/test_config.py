@@ -143,6 +143,8 @@ def test_settled__rows_too_wide_for_steps_are_worth_fewer_candidates(n_columns: 
 def test_as_dict__says_that_one_is_left_out_where_it_is() -> None:
     assert FitConfig().as_dict()["leave_one_out"] is True
     assert "leave_one_out" not in FitConfig.of("source").as_dict(), "so that runs that were begun before go on"
+    assert FitConfig().as_dict()["finish"] is True
+    assert "finish" not in FitConfig.of("source", hold_out=0.2).as_dict()
 
 
 def test_for_rows__without_steps_many_rows_are_worth_fewer_candidates_and_draws() -> None:

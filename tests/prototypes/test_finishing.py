@@ -147,7 +147,7 @@ def test_training__keeps_to_the_limit_of_iterations(
 
 @pytest.mark.parametrize("columns", [{"x0", "x1"}, {"x0", "x1", "x2"}])
 def test_restricted__are_the_rows_held_out_as_well(
-    tmp_path: Path, engine: Engine, make_rows: MakeRows, training_data: MakeData, columns: set[str]
+    engine: Engine, make_rows: MakeRows, training_data: MakeData, columns: set[str]
 ) -> None:
     (data,) = held_out_parts(engine, training_data(make_rows(240, 5)), CONFIG, grouped=False)
     found = restricted(data, frozenset(columns))
