@@ -252,7 +252,7 @@ def test_ingest__keeps_constant_columns_with_a_note(tmp_path: Path) -> None:
     frame = _with(constant=7.25)
     done = _ingest(_write(tmp_path, frame), tmp_path / "data.zarr")
     assert done.exit_code == 0
-    assert "Constant features, kept with scale 1: constant." in done.output
+    assert "Constant features, of which nothing can be learnt: constant." in done.output
     fitted = run_command("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK)
     assert fitted.exit_code == 0, fitted.output
     assert load_model(tmp_path / "model.zarr").feature_names == ("age", "size", "constant")

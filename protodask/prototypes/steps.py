@@ -126,7 +126,7 @@ class Steps:
 
         `remember` gives the arrays of a part of the way, made by the function if they are not known yet for the number.
         """
-        at, way = np.log(start), self._way(start)
+        at, way = np.log(np.maximum(start, math.exp(-FARTHEST))), self._way(start)
         state: Mapping[str, NDArray[Any]] = {"at": at, "mean": np.zeros_like(at), "square": np.zeros_like(at)}
         least, best, last_better, done = math.inf, at, 0, 0
         for number in range(1, PARTS + 1):
@@ -207,7 +207,8 @@ def stepping_start(problem: RoundProblem) -> Floats:
     some = candidates[:: -(-len(candidates) // MEASURED)]
     with one_blas_thread():
         squares = (some**2).sum(axis=1)[:, None] + (candidates**2).sum(axis=1) - 2 * some @ candidates.T
-    mass = np.exp(-0.5 * theta[0] ** 2 * np.maximum(squares, 0)).sum(axis=1).mean()
+    largest = theta[:n_feature_weights].max()  # that of all features in which candidates differ
+    mass = np.exp(-0.5 * largest**2 * np.maximum(squares, 0)).sum(axis=1).mean()
     theta[n_feature_weights:] = START_MASS / mass
     return theta
 

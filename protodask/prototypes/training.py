@@ -25,7 +25,7 @@ from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import STANDARDIZED, check_classes, draw, sampling
 from protodask.prototypes.config import FitConfig, stage_row_bytes, staged_rows
-from protodask.prototypes.forms import Forms, learn_forms
+from protodask.prototypes.forms import Forms, learn_forms, least_scale
 from protodask.prototypes.history import (
     BatchDone,
     BatchRecord,
@@ -153,7 +153,10 @@ def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog 
 
     def learn() -> dict[str, NDArray[Any]]:
         wanted = config.feature_forms, config.seed, config.kernel_precision
-        return learn_forms(engine, data.source, data.array_names, columns, *wanted).arrays()
+        forms = learn_forms(engine, data.source, data.array_names, columns, *wanted)
+        if config.standardize and config.feature_forms != "plain":
+            forms = replace(forms, least=least_scale(forms, data.summary))
+        return forms.arrays()
 
     return Forms.of_arrays(log.arrays(0, "forms", learn))
 

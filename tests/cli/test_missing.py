@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 from support.commands import check_failed
@@ -73,3 +74,34 @@ def test_info__says_what_missing_values_count_as(call: Call, tmp_path: Path) -> 
         "ingest", tmp_path / "train.csv", "--out", tmp_path / "e", "--text-is-categorical", "--missing", "error"
     )
     check_failed(done, 1, "bad-value", "'income'")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_with_a_column_without_any_value(ending: str, call: Call, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    y = (x[:, 0] > 0).astype(int)
+    frame = pd.DataFrame({"a": x[:, 0], "gone": np.nan, "words": pd.Series([None] * 200, dtype="str"), "target": y})
+    frame["words"] = frame["words"].astype(object)
+    data, rows, model = tmp_path / "d.zarr", tmp_path / f"rows.{ending}", tmp_path / "m.zarr"
+    getattr(frame, f"to_{ending}")(rows, index=False)
+    done = call("ingest", rows, "--out", data, "--categorical", "words")
+    assert done.exit_code == 0
+    assert "missing in gone, words" in done.output
+    assert "of which nothing can be learnt: gone, gone is missing, words is missing" in done.output
+    check_failed(
+        call("ingest", rows, "--out", data, "--drop", "words", "--missing", "error", "--overwrite"),
+        1,
+        "bad-value",
+        "gone",
+    )
+    assert call("fit", data, "--out", model).exit_code == 0
+    assert call("predict", model, rows, "--out", tmp_path / "p.csv").exit_code == 0
+    later = tmp_path / f"later.{ending}"
+    getattr(frame.assign(gone=3.0), f"to_{ending}")(later, index=False)
+    assert call("predict", model, later, "--out", tmp_path / "q.csv").exit_code == 0
+    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
+    assert call("export", model, "--out", tmp_path / "m.onnx").exit_code == 0
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    given_rows = {"a": x[:, :1], "gone": np.full((200, 1), np.nan), "words": np.full((200, 1), "", dtype=object)}
+    answers = session.run(None, {i.name: given_rows[i.name] for i in session.get_inputs()})
+    assert (answers[0].ravel() == pd.read_csv(tmp_path / "p.csv")["predicted"].to_numpy()).all()

@@ -188,8 +188,6 @@ def test_unknown_categories__are_found_unless_they_have_an_order() -> None:
     [
         ({"t": pd.date_range("2020", periods=ROWS)}, "wrong-type", ["'t' holds times", "leave it out"]),
         ({"id": [f"u{row}" for row in range(ROWS)]}, "over-limit", ["'id'", "like an identifier"]),
-        ({"gone": pd.Series([None] * ROWS, dtype="str")}, "bad-value", ["'gone' has no value in any row"]),
-        ({"gone": np.nan}, "bad-value", ["'gone' has no value in any row"]),
     ],
 )
 def test_fit__refuses_the_columns_that_it_refuses_in_memory(

@@ -187,7 +187,7 @@ class Dataset:
         if names := [
             name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant
         ]:
-            found.append(f"Constant features, kept with scale 1: {some(names)}.")
+            found.append(f"Constant features, of which nothing can be learnt: {some(names)}.")
         return tuple(found)
 
     def read(self, number: int) -> Block:

@@ -88,11 +88,14 @@ class Column:
         return (*names, f"{self.name}{IS_MISSING}") if self.marked else names
 
     def with_missing(self, rows: int, missing: int, total: float) -> Column:
-        """The column, given in how many of its rows the value is missing, and the sum of the others as a feature."""
+        """The column, given in how many of its rows the value is missing, and the sum of the others as a feature.
+
+        It may be all of them: rows of a fold, or of a month, need not have what others have.
+        """
         if missing == 0:
             return self
-        if missing == rows:
-            raise InputError("bad-value", f"Column {self.name!r} has no value in any row.", "Leave it out.")
+        if missing == rows:  # nothing can be learnt of it; what stands for a value is not looked at
+            return replace(self, filled=0.0, marked=True)
         if not math.isfinite(total):
             raise InputError(
                 "overflow",

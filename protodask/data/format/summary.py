@@ -18,6 +18,10 @@ from protodask.engine import Block, Engine, Reduction, Source, identity
 Floats = NDArray[np.float64]
 
 
+ROUNDING = 1e-9
+"""Of sums of squares, relative to them."""
+
+
 @dataclass(frozen=True)
 class Summary:
     """Weighted counts and moments; merges as a monoid, so blocks, files and appends can be added in any grouping."""
@@ -72,6 +76,16 @@ class Summary:
         """Features with one value only (D,)."""
         constant: NDArray[np.bool_] = self.minimum == self.maximum
         return constant
+
+    @property
+    def two_valued(self) -> NDArray[np.bool_]:
+        """Features with two values (D,): no others are spread as far as their ends `a < b` let them be, which is
+
+        sum_n s_n (x_n - mean)^2 / W = (b - mean) (mean - a).
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            most = (self.maximum - self.mean) * (self.mean - self.minimum)
+            return ~self.constant & (self.deviation**2 >= (1 - ROUNDING) * most) & np.isfinite(most)
 
     @property
     def scale(self) -> Floats:

@@ -225,9 +225,10 @@ class Fields:
             if kind is None:
                 self.damaged(f"the column {name!r} is of no known kind")
             categories = self._labels(record.get("categories"), f"the categories of {name!r}")
-            if (kind == "numeric") != (not categories):
-                self.damaged(f"the categories of {name!r} do not fit its kind")
             filled, marked = record.get("filled"), record.get("marked", False)
+            none_known = kind == "nominal" and marked is True  # of a column without any value
+            if (kind == "numeric") != (not categories) and not (none_known and not categories):
+                self.damaged(f"the categories of {name!r} do not fit its kind")
             if filled is not None and (type(filled) not in (int, float) or not _is_finite(filled)):
                 self.damaged(f"what is missing in {name!r} counts as no number")
             if type(marked) is not bool or (marked and filled is None):

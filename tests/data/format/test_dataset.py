@@ -144,7 +144,7 @@ def test_notes__name_constant_features(make_arrays: Make, write: Write, tmp_path
     arrays = make_arrays(50)
     arrays["features"][:, 1] = 7
     dataset = write(arrays, tmp_path / "d", notes=("first",))
-    assert dataset.notes == ("first", "Constant features, kept with scale 1: b.")
+    assert dataset.notes == ("first", "Constant features, of which nothing can be learnt: b.")
     assert dataset.summary.scale[1] == 1
 
 

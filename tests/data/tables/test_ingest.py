@@ -554,7 +554,7 @@ def test_ingest__refuses_one_class_and_too_many(
 def test_ingest__keeps_constant_columns_with_a_note(engine: Engine, tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": range(10), "same": 3, "y": [0, 1] * 5})
     found = ingest(frame, tmp_path / "out", target="y", engine=engine)
-    assert found.notes == ("Constant features, kept with scale 1: same.",)
+    assert found.notes == ("Constant features, of which nothing can be learnt: same.",)
     assert found.summary.scale[1] == 1
 
 
