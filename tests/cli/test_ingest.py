@@ -49,7 +49,6 @@ def test_ingest__existing_output_needs_overwrite(call: Call, tmp_path: Path) -> 
     ("text", "code", "facts"),
     [
         ("x,target\n1,a\ninf,b\n", "bad-value", ["'x'", "row 1"]),
-        ("x,target\n,a\n,b\n", "bad-value", ["'x'"]),
         ("x,target\n1,a\n2,a\n", "one-class", ["'target'", "'a'"]),
         ("x,target\nred,a\nblue,b\n", "wrong-type", ["x", "--categorical", "--ordinal"]),
         ("x,outcome\n1,a\n2,b\n", "setting-missing", ["target", "--target"]),

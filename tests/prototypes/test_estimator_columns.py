@@ -163,14 +163,6 @@ def test_fit__asks_about_what_looks_like_an_identifier() -> None:
         classifier().fit(frame, y)
 
 
-def test_fit__refuses_a_column_without_a_value() -> None:
-    frame, y = make_frame()
-    for empty in (np.nan, None):
-        frame["city"] = empty
-        with refused("bad-value", "city", "no value in any row"):
-            classifier().fit(frame, y)
-
-
 def test_forgiving_columns__count_what_is_missing_as_the_middle() -> None:
     random = np.random.default_rng(2)
     y = random.integers(0, 2, 400)

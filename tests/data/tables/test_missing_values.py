@@ -135,11 +135,21 @@ def test_ingest__collects_no_labels_of_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["length", "colour", "size"])
-def test_ingest__refuses_a_column_without_any_value(name: str, tmp_path: Path) -> None:
+def test_ingest__takes_a_column_without_any_value(name: str, tmp_path: Path) -> None:
     frame = make_frame()
     frame[name] = None if name != "length" else np.nan
-    with refused("bad-value", name, "no value in any row"):
-        ingest(frame, tmp_path / "d", **SETTINGS)
+    found = ingest(frame, tmp_path / "d", **SETTINGS)
+    assert (name in found.notes[0], name in found.notes[1]) == (True, True)
+    again = Dataset.open(tmp_path / "d")
+    assert again.columns == found.columns
+    (column,) = (column for column in found.columns if column.name == name)
+    assert (column.filled, column.marked) == (0.0, True)
+    own = [place for place, feature in enumerate(found.feature_names) if feature in column.feature_names]
+    rows = again.read(0)["features"][:, own]
+    assert (rows[:, -1] == 1).all()
+    assert (rows[:, :-1] == 0).all()
+    with refused("bad-value", name, "row 0"):
+        ingest(frame, tmp_path / "e", missing="error", **SETTINGS)
 
 
 def test_append__takes_missing_values_where_there_were_some(tmp_path: Path) -> None:
