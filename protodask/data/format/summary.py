@@ -81,7 +81,7 @@ class Summary:
     def two_valued(self) -> NDArray[np.bool_]:
         """Features with two values (D,): no others are spread as far as their ends `a < b` let them be, which is
 
-        sum_n s_n (x_n - mean)^2 / W = (b - mean) (mean - a).
+        sum_n s_n (x_n - mean)^2 / W = (b - mean) (mean - a)
         """
         with np.errstate(over="ignore", invalid="ignore"):
             most = (self.maximum - self.mean) * (self.mean - self.minimum)
