@@ -106,7 +106,7 @@ none the rows between two thresholds are told wrongly and with certainty: 5,000 
 
 RARE = 0.25
 """Of the log-loss of 152 tables with categories it takes 0.8 per cent; 0.1 takes nothing, 0.35 and 0.5 take 1 but do
-harm to more of them. Categories of which one row in sixteen is have this standard deviation."""
+harm to more of them. The standard deviation is as large where one row in fifteen has a category."""
 
 MOST_ROWS, FEWEST_ROWS = 20_000, 1_000
 MOST_SAMPLED = 2**23
@@ -165,8 +165,8 @@ class Forms:
 def least_scale(forms: Forms, summary: Summary) -> Floats:
     """What forms of two values `a < b` are divided by at least, `RARE (b - a)`, and 0 of others (D',).
 
-    The standard deviation of what one row in `n` is or has is `1 / sqrt(n)` of it: in its units such a row is far from
-    all that lack it, whatever else it is like.
+    If one row in `n` has the rarer one, the standard deviation is `1 / sqrt(n)` of their difference: in its units that
+    row is far from all others, whatever else it has in common with them.
     """
     least = np.where(summary.two_valued, RARE * (summary.maximum - summary.minimum), 0.0)[forms.columns]
     if forms.differences is not None:

@@ -33,7 +33,7 @@ from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, merge_likelihoods
-from protodask.prototypes.solver import Evaluation, Function
+from protodask.prototypes.solver import Evaluation, Function, solver_scale
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
@@ -83,6 +83,16 @@ class RoundProblem:
         features = self.candidates.features
         found: NDArray[np.bool_] = (features != features[:1]).any(axis=0)
         return found
+
+    @property
+    def n_varying(self) -> int:
+        """Features that vary; 1 if there are none."""
+        return max(1, int(np.count_nonzero(self.varying)))
+
+    @property
+    def solver_scale(self) -> Floats:
+        """What turns `theta` into the solver's variables."""
+        return solver_scale(self.n_features, self.n_candidates, self.n_batches, self.lengthening, self.n_varying)
 
     @property
     def lengthening(self) -> float:
@@ -184,12 +194,12 @@ START_WEIGHT = 10.0
 def starting_point(problem: RoundProblem) -> Floats:
     """`v = 10 / D`, `w_j = 10`; of `k` forms of each of `D` features `10 / (D sqrt k)`: rows are as far apart then.
 
-    Of more than a hundred features `v` is longer, see `RoundProblem.lengthening`. Where all candidates are alike `v` is
-    0 and stays so: rows that differ there would only be far from all of them, as those of another year are where the
-    year was one. The log-loss of 152 tables with categories is 0.981 of what it is with weights there.
+    Of more than a hundred features `v` is longer, see `RoundProblem.lengthening`. Features in which all candidates are
+    alike are none of `D`: their `v` is 0 and stays so. Rows that differ there would only be far from all of them, as
+    those of another year are where the year was one. The log-loss of 152 tables with categories is 0.981 of what it is
+    with weights there.
     """
-    n_varying = max(1, int(np.count_nonzero(problem.varying)))
-    start = problem.lengthening * 10 / (problem.n_looked_at * n_varying) ** 0.5
+    start = problem.lengthening * 10 / (problem.n_looked_at * problem.n_varying) ** 0.5
     feature_weights = np.tile(np.where(problem.varying, start, 0.0), problem.n_batches)
     return np.concatenate([feature_weights, np.full(problem.n_candidates, START_WEIGHT)])
 

@@ -33,7 +33,7 @@ from protodask.prototypes.objective import Objective, Penalty, RoundProblem, own
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.round_sums import meetings
 from protodask.prototypes.setting_checks import check_count
-from protodask.prototypes.solver import solve, solver_scale
+from protodask.prototypes.solver import solve
 from protodask.prototypes.tiles import tile_rows
 
 Floats = NDArray[np.float64]
@@ -365,8 +365,7 @@ class _Fitting:
             Penalty(config.lambda_v / problem.n_batches, config.alpha_v),
             Penalty(config.lambda_w, config.alpha_w),
         )
-        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches, problem.lengthening)
-        found = solve(objective, joint.theta, scale, config.tolerance, iterations)
+        found = solve(objective, joint.theta, problem.solver_scale, config.tolerance, iterations)
         feature_weights, weight = problem.split(found.theta)
         every = joint.feature_weights.copy()
         every[joint.present] = feature_weights

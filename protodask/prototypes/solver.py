@@ -140,12 +140,15 @@ def projected_norm(theta: Floats, gradient: Floats) -> float:
     return float(np.abs(np.maximum(theta - gradient, 0) - theta).max(initial=0.0))
 
 
-def solver_scale(n_features: int, n_candidates: int, n_batches: int = 1, lengthening: float = 1.0) -> Floats:
+def solver_scale(
+    n_features: int, n_candidates: int, n_batches: int = 1, lengthening: float = 1.0, n_varying: int | None = None
+) -> Floats:
     """Factors that turn `theta = (v, w)`, `v` of every batch, into the solver's variables.
 
-    At the start `v` is `lengthening` times as long as `10 / D`.
+    At the start `v` is `lengthening` times as long as `10 / D`, of `D` features that vary; all do if it is not said.
     """
-    by_feature = np.full(n_batches * n_features, START_NORM / 10 * n_features**0.5 / lengthening)
+    n_varying = n_features if n_varying is None else n_varying
+    by_feature = np.full(n_batches * n_features, START_NORM / 10 * n_varying**0.5 / lengthening)
     return np.concatenate([by_feature, np.full(n_candidates, CANDIDATE_SCALE)])
 
 

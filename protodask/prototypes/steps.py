@@ -203,11 +203,11 @@ def stepping_start(problem: RoundProblem) -> Floats:
     """
     theta, n_feature_weights = starting_point(problem), problem.n_feature_weights
     theta[:n_feature_weights] *= START_LONGER / problem.lengthening
-    candidates = problem.candidates.features
+    candidates = problem.candidates.features[:, problem.varying]
     some = candidates[:: -(-len(candidates) // MEASURED)]
     with one_blas_thread():
         squares = (some**2).sum(axis=1)[:, None] + (candidates**2).sum(axis=1) - 2 * some @ candidates.T
-    largest = theta[:n_feature_weights].max()  # that of all features in which candidates differ
+    largest = theta[:n_feature_weights].max()
     mass = np.exp(-0.5 * largest**2 * np.maximum(squares, 0)).sum(axis=1).mean()
     theta[n_feature_weights:] = START_MASS / mass
     return theta

@@ -56,7 +56,6 @@ from protodask.prototypes.solver import (
     Iteration,
     Solution,
     solve,
-    solver_scale,
 )
 from protodask.prototypes.staging import take_stage
 from protodask.prototypes.steps import Steps, stepping_start
@@ -391,8 +390,7 @@ class Training:
         start: Floats | None = None,
     ) -> Solution:
         """Train on all rows but those held out, from `start` if there is one."""
-        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches, problem.lengthening)
-        tolerance, most = self.config.tolerance, self.config.max_iterations
+        scale, tolerance, most = problem.solver_scale, self.config.tolerance, self.config.max_iterations
         objective = self._objective(source, problem, number, warm=start is not None)
         patience = TO_THE_END if start is None else AFTER_STEPS
         start = starting_point(problem) if start is None else start
@@ -440,10 +438,11 @@ class Training:
 
         It may be fewer where nothing is lowered any more. What rows held out lose is said of the solution before.
         """
-        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches, problem.lengthening)
         objective = self._objective(source, problem, number, stage="whole-")
         start = solution.theta[np.concatenate([np.ones(problem.n_feature_weights, dtype=np.bool_), kept])]
-        found = solve(objective, start, scale, self.config.tolerance, iterations, _after(solution, report))
+        found = solve(
+            objective, start, problem.solver_scale, self.config.tolerance, iterations, _after(solution, report)
+        )
         return replace(
             found,
             status=solution.status,

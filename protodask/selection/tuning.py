@@ -34,6 +34,9 @@ from protodask.selection.search import Limits, Listener, Place, run_search
 from protodask.selection.space import Setting
 
 _DRAW_STREAM = 0x64726177
+
+FORMS = 2
+"""How forms are learned and scaled: fits of a search that was begun when it was otherwise are not gone on with."""
 """What tells the seeds of further draws from others that follow from the same one."""
 
 FITS, REFIT, FINAL = "fits", "refit", "final"
@@ -217,6 +220,7 @@ def search_rows(
             "dataset": stored.dataset.key,
             "folds": assignment.key,
             "fold": fold,
+            "forms": FORMS,
         }
         return RunDirectory.open(os.path.join(stored.folder, FITS, name), record)
 

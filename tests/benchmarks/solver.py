@@ -20,6 +20,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.prototypes import objective as objective_module
 from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.convergence import ConvergenceWarning
@@ -55,9 +56,9 @@ class Way:
     start: float = 1.0
 
     def scale(
-        self, n_features: int, n_candidates: int, n_batches: int = 1, lengthening: float = 1.0
+        self, n_features: int, n_candidates: int, n_batches: int, lengthening: float, n_varying: int
     ) -> NDArray[np.float64]:
-        found = solver_scale(n_features, n_candidates, n_batches, lengthening)
+        found = solver_scale(n_features, n_candidates, n_batches, lengthening, n_varying)
         found[n_batches * n_features :] *= self.by_candidate
         found[: n_batches * n_features] *= self.by_feature
         return found
@@ -102,7 +103,7 @@ class Outcome:
 @contextmanager
 def in_the_way(way: Way) -> Iterator[None]:
     with (
-        patch.object(training_module, "solver_scale", way.scale),
+        patch.object(objective_module, "solver_scale", way.scale),
         patch.object(training_module, "starting_point", way.starting_point),
         warnings.catch_warnings(),
     ):

@@ -52,6 +52,18 @@ def test_a_constant_column__does_not_change_answers_when_it_changes(n_rows: int,
     assert found.score(x[:, [0, 0, 1]], y) > 0.75
 
 
+@pytest.mark.parametrize("n_constant", [1, 60])
+@pytest.mark.parametrize("n_rows", [300, 13_000])
+def test_constant_columns__do_not_change_a_fit(n_rows: int, n_constant: int) -> None:
+    x, y = make_rows(n_rows)
+    settings: Any = {"n_candidates": 100, "n_draws": 1} if n_rows > 1000 else {}
+    expected = PrototypeSetClassifier(**settings).fit(x, y).predict_proba(x)
+    found = PrototypeSetClassifier(**settings).fit(np.column_stack([x, np.full((n_rows, n_constant), 1e30)]), y)
+    np.testing.assert_allclose(
+        found.predict_proba(np.column_stack([x, np.zeros((n_rows, n_constant))])), expected, 1e-3
+    )
+
+
 def test_starts__have_no_weight_where_candidates_are_alike() -> None:
     random = np.random.default_rng(1)
     features = random.normal(size=(12, 4))
@@ -74,9 +86,11 @@ def test_starts__have_no_weight_where_candidates_are_alike() -> None:
 
 @given(
     arrays(np.float64, st.integers(1, 30), elements=st.sampled_from([0.0, 1.0, -3.0, 1e6, 0.5])),
+    st.sampled_from([0.0, 2024.0, 1e7, -1e9]),
     st.integers(0, 2**16),
 )
-def test_two_valued__is_what_has_two_values(values: Any, seed: int) -> None:
+def test_two_valued__is_what_has_two_values(values: Any, offset: float, seed: int) -> None:
+    values = values + offset
     weights = np.random.default_rng(seed).uniform(0.1, 10, len(values))
     target = np.zeros(len(values), dtype=np.int64)
     for weight in (None, weights):

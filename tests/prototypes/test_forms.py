@@ -48,7 +48,6 @@ from protodask.prototypes.kernel import Knots, Line, Standardization
 from protodask.prototypes.likelihood import LikelihoodKernel
 from protodask.prototypes.objective import make_problem, starting_point
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.solver import solver_scale
 from protodask.prototypes.steps import stepping_start
 from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
@@ -660,6 +659,5 @@ def test_starting_point__of_many_features_does_not_make_all_rows_alike(
     steps = problem.split(stepping_start(problem))[0]
     np.testing.assert_allclose(steps, 3 * 10 / (n_features * forms**0.5))  # many rows find a way on from there
     # What the solver sees is of one norm all the same.
-    scale = solver_scale(problem.n_features, 200, 1, problem.lengthening)
-    seen = np.linalg.norm((theta * scale)[: problem.n_feature_weights])
+    seen = np.linalg.norm((theta * problem.solver_scale)[: problem.n_feature_weights])
     assert seen == pytest.approx(24 * forms**0.5)

@@ -75,8 +75,8 @@ class Column:
     kind: Literal["numeric", "nominal", "ordinal"] = "numeric"
     categories: tuple[Label, ...] = ()
     filled: float | None = None
-    """What a missing value counts as, as a feature: the mean of those that are known, and no category (0) in a nominal
-    column. None: nothing may be missing. NaN: what is missing stays so."""
+    """What a missing value counts as, as a feature: the mean of those that are known, 0 if none is, and no category (0)
+    in a nominal column. None: nothing may be missing. NaN: what is missing stays so."""
     marked: bool = False
     """Whether a further feature, the last, is 1 where the value is missing and 0 elsewhere."""
 
@@ -94,7 +94,7 @@ class Column:
         """
         if missing == 0:
             return self
-        if missing == rows:  # nothing can be learnt of it; what stands for a value is not looked at
+        if missing == rows:  # nothing can be learnt of it, until rows are appended; the mark says which had none
             return replace(self, filled=0.0, marked=True)
         if not math.isfinite(total):
             raise InputError(

@@ -21,6 +21,9 @@ Floats = NDArray[np.float64]
 ROUNDING = 1e-9
 """Of sums of squares, relative to them."""
 
+MEAN_ROUNDING = 100 * float(np.finfo(np.float64).eps)
+"""Of a mean, relative to the largest value."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -85,7 +88,9 @@ class Summary:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             most = (self.maximum - self.mean) * (self.mean - self.minimum)
-            return ~self.constant & (self.deviation**2 >= (1 - ROUNDING) * most) & np.isfinite(most)
+            largest = np.maximum(np.abs(self.minimum), np.abs(self.maximum))
+            least = (1 - ROUNDING) * most - MEAN_ROUNDING * largest * (self.maximum - self.minimum)
+            return ~self.constant & (self.deviation**2 >= least) & np.isfinite(most)
 
     @property
     def scale(self) -> Floats:
