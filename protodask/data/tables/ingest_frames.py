@@ -51,7 +51,7 @@ def _number_objects(frame: Any) -> frozenset[str]:
     from pandas.api.types import is_object_dtype
 
     objects = [name for name, dtype in frame.dtypes.items() if is_object_dtype(dtype)]
-    return frozenset(name for name in objects if hold_numbers(frame[name].tolist()))
+    return frozenset(name for name in objects if hold_numbers(frame[name].dropna().tolist()))
 
 
 def hold_numbers(items: Sequence[Any]) -> bool:

@@ -94,6 +94,7 @@ def rows_to_fit(frame: pd.DataFrame) -> tuple[tuple[Column, ...], NDArray[Any]]:
 @example([None, "red", math.inf] * 4)
 @example(["red", math.inf] * 6)
 @example([math.inf] * 12)
+@example([Decimal("NaN")] * 12)
 @given(columns)
 def test_columns_of_objects__are_the_same_to_ingest_and_fit(values: list[Any]) -> None:
     frame = frame_of(values)
