@@ -41,7 +41,7 @@ def nu_by_brute_force(low: float, high: float, sigma: float) -> float:
     best = sigma * sigma - min(low * low, high * high)
     size = np.geomspace(2e-3, 4000.0, 601)
     least, most = max(low, -1 + 1e-12), min(high, 1 - 1e-12)  # at a mean of -1 or 1 there is a point
-    means = np.linspace(least, most, 81)
+    means = np.linspace(least, most, 321)
     for t in (size, -size[::-1]):
         values = excess(means[:, None], t[None, :], low, high, sigma)
         best = max(best, float(values.max()))
@@ -51,7 +51,7 @@ def nu_by_brute_force(low: float, high: float, sigma: float) -> float:
         tops = [(i, j) for i, j in places if values[i, j] >= _around(values, i, j)]
         for i, j in tops:
             found_mean, found_t = float(means[i]), float(t[j])
-            step_mean, ratio = (most - least) / 80, size[1] / size[0]
+            step_mean, ratio = (most - least) / 320, size[1] / size[0]
             for _ in range(12):
                 near = np.linspace(max(least, found_mean - step_mean), min(most, found_mean + step_mean), 9)
                 times = found_t * np.geomspace(1 / ratio, ratio, 9)

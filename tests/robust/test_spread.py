@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from reference.spread import SIGMAS, excess, nu_by_brute_force, table
 from support.errors import refused
@@ -34,6 +34,7 @@ def test_spread__table_is_what_its_command_writes() -> None:
 
 
 @settings(max_examples=8)
+@example((-0.984375, 0.984375, 0.984375))  # a coarser grid of means passed its top by
 @given(places)
 def test_spread__brute_force(place: tuple[float, float, float]) -> None:
     low, high, _ = place
