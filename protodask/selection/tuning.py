@@ -34,10 +34,10 @@ from protodask.selection.search import Limits, Listener, Place, run_search
 from protodask.selection.space import Setting
 
 _DRAW_STREAM = 0x64726177
+"""What tells the seeds of further draws from others that follow from the same one."""
 
 FORMS = 2
 """How forms are learned and scaled: fits of a search that was begun when it was otherwise are not gone on with."""
-"""What tells the seeds of further draws from others that follow from the same one."""
 
 FITS, REFIT, FINAL = "fits", "refit", "final"
 """Folders in the run directory of a search: those of its fits, and in another one the final fit or those of draws."""

@@ -82,9 +82,11 @@ class Summary:
 
     @property
     def two_valued(self) -> NDArray[np.bool_]:
-        """Features with two values (D,): no others are spread as far as their ends `a < b` let them be, which is
+        """Features with two values (D,): no others are spread as far as their ends `a < b` let them be,
 
-        sum_n s_n (x_n - mean)^2 / W = (b - mean) (mean - a)
+            sum_n s_n (x_n - mean)^2 / W = (b - mean) (mean - a)
+
+        up to the rounding of both.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             most = (self.maximum - self.mean) * (self.mean - self.minimum)
