@@ -103,8 +103,10 @@ class Reader:
     own: frozenset[int] | None = None
     """Blocks that this process takes of the sources it reads; None where it takes all."""
 
-    def read(self, source: Source, number: int, active: frozenset[str]) -> Block:
-        blocks = {leaf.key: self._read_leaf(leaf, number, active) for leaf in leaves(source)}
+    def _read(self, source: Source, parts: Sequence[Source], number: int) -> Block:
+        """A block of a source of which the leaves are given."""
+        active = frozenset(leaf.key for leaf in parts)
+        blocks = {leaf.key: self._read_leaf(leaf, number, active) for leaf in parts}
         return assemble(source, lambda leaf: blocks[leaf.key])
 
     def _read_leaf(self, leaf: Source, number: int, active: frozenset[str]) -> Block:
@@ -117,26 +119,26 @@ class Reader:
         return block
 
     def stream(self, source: Source, numbers: Sequence[int]) -> Iterator[Block]:
-        active = frozenset(leaf.key for leaf in leaves(source))
-        if all(self._at_hand(source, number) for number in numbers):
+        parts = leaves(source)
+        if all(self._at_hand(parts, number) for number in numbers):
             for number in numbers:
-                yield self.read(source, number, active)
+                yield self._read(source, parts, number)
             return
         ahead: Future[Block] | None = None
         try:
             for position, number in enumerate(numbers):
-                block = self.read(source, number, active) if ahead is None else ahead.result()
+                block = self._read(source, parts, number) if ahead is None else ahead.result()
                 ahead = None
                 if position + 1 < len(numbers):
-                    ahead = self.executor.submit(self.read, source, numbers[position + 1], active)
+                    ahead = self.executor.submit(self._read, source, parts, numbers[position + 1])
                 yield block
                 del block
         finally:
             if ahead is not None and not ahead.cancel():
                 ahead.exception()
 
-    def _at_hand(self, source: Source, number: int) -> bool:
-        return all(leaf.resident or self.cache.get(leaf.key, number) is not None for leaf in leaves(source))
+    def _at_hand(self, parts: Sequence[Source], number: int) -> bool:
+        return all(leaf.resident or self.cache.get(leaf.key, number) is not None for leaf in parts)
 
 
 def run_group(

@@ -322,8 +322,6 @@ class KernelSide:
 
     dtype: Precision
     active: NDArray[np.int64]
-    rows: RowSide
-    """Standardises rows for it."""
     weight: Array
     """`v` (D,), times the root of the `exponential`."""
     operand: Array
@@ -336,12 +334,6 @@ class KernelSide:
     def tile(self, rows: int) -> TileBuffers:
         """This thread's memory for tiles of so many rows."""
         return kernel_tile(rows, len(self.active), self.operand.shape[1], self.dtype)
-
-    def standardize(
-        self, features: Array, tile: TileBuffers, scored: ScoredColumns | None = None, first: int = 0
-    ) -> Array:
-        """Rows in standardised units, active features only (T, D), see `RowSide`."""
-        return self.rows.standardize(features, tile.standardized[: len(features)], scored, first)
 
     def left_operand(self, standardized: Array, out: Array) -> bool:
         """`[v z, |v z|^2, 1]` of rows, `v` times the root, in `out` (T, D + 2); whether an exponent of theirs may be
@@ -362,15 +354,9 @@ class KernelSide:
         return exponentiate(product(left, self.operand, out=values), self.dtype, low)[:, : self.n_prototypes]
 
 
-def kernel_side(
-    prototypes: Floats,
-    feature_weight: Floats,
-    standardization: Standardization,
-    precision: Precision,
-    columns: NDArray[np.int64],
-) -> KernelSide:
+def kernel_side(prototypes: Floats, feature_weight: Floats, precision: Precision) -> KernelSide:
     """The prototypes' side for standardised `prototypes` (J, features of positive weight) and weights `v` of all
-    features, which are in these `columns` of the rows.
+    features.
     """
     active = np.flatnonzero(feature_weight > 0)
     weight = feature_weight[active]
@@ -383,13 +369,13 @@ def kernel_side(
     operand = np.zeros((len(active) + 2, count + alias_padding(count, dtype)), dtype=dtype)
     np.multiply(scaled.T, root, out=operand[:-2, :count], casting="same_kind")
     operand[-2] = -0.5
+    del scaled
     # From the rounded numbers, so that the exponent of a row that equals a prototype rounds to about 0.
-    rounded = operand[:-2].astype(np.float64)
+    rounded = operand[:-2].astype(np.float64, copy=False)
     operand[-1] = -0.5 * np.einsum("dj,dj->j", rounded, rounded)
     return KernelSide(
         dtype=dtype,
         active=active,
-        rows=row_side(active, standardization, columns, dtype),
         weight=(root * weight).astype(dtype),
         operand=operand,
         n_prototypes=count,
@@ -421,10 +407,13 @@ class ScoreKernel:
         return kernel_side(
             self._panels.spread(self.prototypes[:, self.feature_weight > 0]),
             self.feature_weight,
-            self.standardization,
             self.precision,
-            self.feature_index,
         )
+
+    @cached_property
+    def _rows(self) -> RowSide:
+        side = self._side
+        return row_side(side.active, self.standardization, self.feature_index, side.dtype)
 
     @cached_property
     def _weight(self) -> Array:
@@ -443,6 +432,7 @@ class ScoreKernel:
         tile = side.tile(length)
         for first in range(0, len(features), length):
             rows = features[first : first + length]
-            standardized = side.standardize(rows, tile, scored, first if scored is not None else 0)
+            out = tile.standardized[: len(rows)]
+            standardized = self._rows.standardize(rows, out, scored, first if scored is not None else 0)
             values = side.kernel(standardized, tile)
             scores[first : first + length] += product(panels.apart(values), weight)[:, :, 0].T @ to_class

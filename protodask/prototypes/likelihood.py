@@ -13,13 +13,13 @@ gradients. Letters are those of `kernel`; sums of tiles are float64 whatever the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.prototypes.batch_kernel import BatchKernel
+from protodask.prototypes.batch_kernel import BatchKernel, Pairs
 from protodask.prototypes.kernel import RowSide, row_side
 from protodask.prototypes.round_sums import RoundSums, Rows, stretches
 from protodask.prototypes.tiles import Array, Floats, Precision
@@ -48,7 +48,7 @@ def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class LikelihoodKernel:
     """Value and gradient of `- sum_n r_n log(q_y / Q)` for a round of batches, for many blocks on any threads.
 
@@ -56,27 +56,23 @@ class LikelihoodKernel:
     """
 
     batches: tuple[BatchKernel, ...]
+    row_sides: dict[Precision, RowSide] = field(init=False)
+    """Of all features that any batch of a precision looks at."""
 
-    @cached_property
-    def row_sides(self) -> dict[Precision, RowSide]:
-        """Of all features that any batch of a precision looks at."""
+    def __post_init__(self) -> None:
         first, sides = self.batches[0], [batch.side for batch in self.batches]
-        return {
+        looked_at = {
+            dtype: [side.active for side in sides if side.dtype == dtype] for dtype in {side.dtype for side in sides}
+        }
+        self.row_sides = {
             dtype: row_side(
-                np.unique(np.concatenate([side.active for side in sides if side.dtype == dtype])),
+                active[0] if len(active) == 1 else np.unique(np.concatenate(active)),
                 first.standardization,
                 first.row_columns,
                 dtype,
             )
-            for dtype in {side.dtype for side in sides}
+            for dtype, active in looked_at.items()
         }
-
-    def prepare(self) -> None:
-        """Derive at once what all blocks share."""
-        for batch in self.batches:
-            batch.prepare()
-        shared = self.row_sides
-        del shared
 
     def evaluate(
         self,
@@ -86,11 +82,11 @@ class LikelihoodKernel:
         previous: Floats,
         held_out: Floats | None = None,
         standardized: Array | None = None,
-        itself: NDArray[np.int64] | None = None,
+        itself: Sequence[Pairs] | None = None,
     ) -> Likelihood:
         """Sum over the rows given: `weight` are the `r_n`, `held_out` the `h_n`, `previous` the unscaled probabilities
         of the earlier rounds, (rows, K) or (K,), `standardized` the features in standard units, where they are known,
-        and `itself` says of each candidate which of the rows it is, -1 if none (J,): no row looks at itself then.
+        and `itself` says of the candidates of each batch which rows some of them are: no row looks at itself then.
 
         Rows where `r_n` is 0 have no part in the gradient and are left out; of those that are held out the class sums
         are taken alone, by candidates with positive weight.

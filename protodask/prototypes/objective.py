@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +60,17 @@ class RoundProblem:
     leave_one_out: bool = False
     """Whether rows that are candidates are in `T`, though none looks at itself."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
     @property
     def n_batches(self) -> int:
         return len(self.sizes)
+
+    @cached_property
+    def batches(self) -> list[Candidates]:
+        """Candidates of each batch."""
+        return [self.candidates.part(places) for places in self.places]
 
     @property
     def n_features(self) -> int:
@@ -212,7 +221,7 @@ def prepare_kernel(
     kernel = LikelihoodKernel(
         tuple(
             BatchKernel(
-                problem.candidates.part(places),
+                candidates,
                 feature_weight,
                 candidate_weight[places],
                 problem.standardization,
@@ -220,10 +229,9 @@ def prepare_kernel(
                 problem.columns,
                 None if asleep is None else asleep[places],
             )
-            for places, feature_weight in zip(problem.places, feature_weights, strict=True)
+            for candidates, places, feature_weight in zip(problem.batches, problem.places, feature_weights, strict=True)
         )
     )
-    kernel.prepare()
     return problem, kernel
 
 
@@ -236,20 +244,13 @@ def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKern
         weight *= rows_weight
     itself = None
     if problem.leave_one_out:
-        itself = own_rows(problem, block)
+        itself = [candidates.within(block.start, block.stop) for candidates in problem.batches]
     else:
-        first, last = np.searchsorted(problem.candidates.rows_sorted, (block.start, block.stop))
-        weight[problem.candidates.rows_sorted[first:last] - block.start] = 0
+        weight[problem.candidates.within(block.start, block.stop)[0]] = 0
     previous = block.arrays.get(SCORES, problem.marginals)
     held_out = block[HELD_OUT] if problem.held_out_weight else None
     standardized = block.arrays.get(STANDARDIZED)
     return kernel.evaluate(block[FEATURES.name], target, weight, previous, held_out, standardized, itself)
-
-
-def own_rows(problem: RoundProblem, block: Block) -> NDArray[np.int64]:
-    """Which row of a block each candidate is, -1 if none (J,)."""
-    rows = problem.candidates.rows
-    return np.where((rows >= block.start) & (rows < block.stop), rows - block.start, -1)
 
 
 LIKELIHOOD: Reduction[Likelihood, Likelihood] = Reduction(

@@ -9,7 +9,7 @@ releases and takes back the interpreter lock costs more than the padding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,19 @@ class Panels:
         return len(self.column)
 
     @cached_property
-    def used(self) -> NDArray[np.bool_]:
-        return self.column >= 0
+    def used(self) -> NDArray[np.int64]:
+        """Columns that are no padding."""
+        return np.flatnonzero(self.column >= 0)
+
+    @cached_property
+    def members(self) -> NDArray[np.int64]:
+        """The prototypes in these."""
+        return self.column[self.used]
 
     def spread(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Values of the prototypes (J, ...) at their columns, zeros at the padding."""
         spread = np.zeros((self.n_columns, *values.shape[1:]), dtype=values.dtype)
-        used = self.used
-        spread[used] = values[self.column[used]]
+        spread[self.used] = values[self.members]
         return spread
 
     def apart(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -54,27 +59,8 @@ class Panels:
         return values.reshape(len(values), self.n_panels, self.width).transpose(1, 0, 2)
 
 
-MOST_REMEMBERED = 4096
-"""Prototypes up to which arrangements are kept: there they take a tenth of an evaluation, and little memory."""
-
-MOST_ARRANGEMENTS = 128
-"""Of several fits that advance side by side, each with two for every batch of a round."""
-
-
 def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: int) -> Panels:
     """Panels for the prototypes `members`, of which `classes` gives every prototype's class; ascending by class."""
-    if len(classes) > MOST_REMEMBERED:
-        return _arrange(members, classes, n_features)
-    return _remembered(members.tobytes(), classes.tobytes(), n_features)
-
-
-@lru_cache(maxsize=MOST_ARRANGEMENTS)
-def _remembered(members: bytes, classes: bytes, n_features: int) -> Panels:
-    # From one evaluation to the next the prototypes with weight seldom change.
-    return _arrange(np.frombuffer(members, dtype=np.int64), np.frombuffer(classes, dtype=np.int64), n_features)
-
-
-def _arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: int) -> Panels:
     labels, counts = np.unique(classes[members], return_counts=True)
     width = _choose_width(counts, n_features)
     column: list[NDArray[np.int64]] = []

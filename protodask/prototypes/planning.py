@@ -18,7 +18,7 @@ from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, s
 from protodask.prototypes.forms import settled
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.staging import STAGE_BLOCK_ROWS
-from protodask.prototypes.steps import FEWEST_STEPS, ROUNDS, STEP_BLOCKS, stepping_threads
+from protodask.prototypes.steps import FEWEST_STEPS, ROUNDS, step_blocks, stepping_threads
 
 ASSUMED_EVALUATIONS = 250
 """Of a batch: between 60 and 400 on six datasets of two to 64 features, with the default tolerance."""
@@ -168,7 +168,8 @@ def plan(
     evaluation = measured.pass_seconds + computing + busiest * found.evaluation_bytes / rate
     drawing = 2 * (measured.pass_seconds + reading)  # what is computed is nothing beside the evaluations
     scoring = computing + reading if shape.scored else 0.0
-    stepping = measured.row_seconds * stepped_rows(shape) / stepping_threads(processes)
+    at_work = min(stepping_threads(processes), step_blocks(shape.staged_rows) * settings.n_draws)
+    stepping = measured.row_seconds * stepped_rows(shape) / at_work
     seconds = Seconds(
         evaluation=evaluation,
         batch=drawing + stepping + found.evaluations * evaluation + scoring,
@@ -182,7 +183,8 @@ def plan(
 
 def stepped_rows(shape: Shape) -> int:
     """Rows that small steps look at, each as often as they do."""
-    return max(ROUNDS * shape.staged_rows, FEWEST_STEPS * STEP_BLOCKS * STAGE_BLOCK_ROWS) if shape.staged_rows else 0
+    fewest = FEWEST_STEPS * step_blocks(shape.staged_rows) * STAGE_BLOCK_ROWS
+    return max(ROUNDS * shape.staged_rows, fewest) if shape.staged_rows else 0
 
 
 def plan_shape(shape: Shape, processes: Processes) -> Plan:

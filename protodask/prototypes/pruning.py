@@ -27,9 +27,9 @@ from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import HELD_OUT
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, kernel_side
+from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, kernel_side, row_side
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.objective import Objective, Penalty, RoundProblem, own_rows
+from protodask.prototypes.objective import Objective, Penalty, RoundProblem
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.round_sums import meetings
 from protodask.prototypes.setting_checks import check_count
@@ -308,24 +308,27 @@ class Costs:
 def cost_block(block: Block, problem: RoundProblem, theta: Floats) -> Costs:
     """The sums over a block's rows, whether trained on or held out."""
     target, weight = block[TARGET.name], block[WEIGHT.name] + block[HELD_OUT]
-    candidates, itself = problem.candidates, own_rows(problem, block)
+    candidates = problem.candidates
+    own_rows, owners = candidates.within(block.start, block.stop)
     feature_weights, candidate_weight = problem.split(theta)
     columns = np.arange(problem.n_features) if problem.columns is None else problem.columns
     sides = [
-        kernel_side(candidates.features[own][:, v > 0], v, problem.standardization, problem.precision, columns)
+        kernel_side(candidates.features[own][:, v > 0], v, problem.precision)
         for own, v in zip(problem.places, feature_weights, strict=True)
     ]
+    of_rows = [row_side(side.active, problem.standardization, columns, side.dtype) for side in sides]
     costs, loss = np.zeros(problem.n_candidates), 0.0
     counted = np.flatnonzero(weight)
     length = tile_rows(len(counted), 4 * problem.n_candidates)
     for first in range(0, len(counted), length):
         rows = counted[first : first + length]
         impact = np.empty((len(rows), problem.n_candidates))
-        for own, side in zip(problem.places, sides, strict=True):
+        for own, side, of_row in zip(problem.places, sides, of_rows, strict=True):
             tile = side.tile(len(rows))
-            impact[:, own] = side.kernel(side.standardize(block[FEATURES.name][rows], tile), tile)
+            impact[:, own] = side.kernel(of_row.standardize(block[FEATURES.name][rows], tile.standardized), tile)
         impact *= candidate_weight
-        impact[meetings(itself, rows)] = 0
+        places, met = meetings(own_rows, rows)
+        impact[places, owners[met]] = 0
         of_class = candidates.classes[:, None] == np.arange(len(problem.marginals))
         unscaled = problem.marginals + impact @ of_class.astype(np.float64)
         total, own_class = unscaled.sum(axis=1), unscaled[np.arange(len(rows)), target[rows]]

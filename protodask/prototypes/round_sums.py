@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.prototypes.batch_kernel import BatchKernel
+from protodask.prototypes.batch_kernel import BatchKernel, Pairs
 from protodask.prototypes.kernel import RowSide, exponentiate, product
 from protodask.prototypes.tiles import (
     Array,
@@ -26,9 +26,6 @@ from protodask.prototypes.tiles import (
     strips,
 )
 
-Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Places of rows among others, and which candidates they are."""
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -37,7 +34,7 @@ class Rows:
     features: Array
     standardized: Array | None
     previous: Floats
-    itself: NDArray[np.int64] | None
+    itself: Sequence[Pairs] | None
 
 
 def stretches(weight: Floats, length: int) -> Iterator[Any]:
@@ -50,7 +47,9 @@ def stretches(weight: Floats, length: int) -> Iterator[Any]:
 
 
 def meetings(candidates: NDArray[np.int64], rows: NDArray[np.int64]) -> Pairs:
-    """Places of candidates among some ascending rows, and which candidates these are."""
+    """Places of candidates among some ascending rows, and which candidates these are; the places ascend if the
+    candidates do.
+    """
     places = np.minimum(np.searchsorted(rows, candidates), len(rows) - 1)
     met = np.flatnonzero(rows[places] == candidates)
     return places[met], met
@@ -74,9 +73,7 @@ class RoundSums:
         self._length = lengths.tile
         self.stretch = lengths.stretch
         self._memory = likelihood_memory(lengths, of_rows, shapes)
-        own: list[NDArray[np.int64] | None] = [None] * len(batches)
-        if rows.itself is not None:
-            own[:] = np.split(rows.itself, np.cumsum([len(batch.candidate_weight) for batch in batches])[:-1])
+        own: Sequence[Pairs | None] = [None] * len(batches) if rows.itself is None else rows.itself
         self._parts = [
             BatchSums(batch, lengths.tile, memory, itself)
             for batch, memory, itself in zip(batches, self._memory.batches, own, strict=True)
@@ -86,14 +83,13 @@ class RoundSums:
         """The unscaled probabilities of the earlier rounds of a stretch of the rows (K, S), to which those of this one
         are added.
         """
-        rows, numbers = self._rows, np.arange(index.start, index.stop) if isinstance(index, slice) else index
-        self._taken = len(numbers)
+        rows, self._taken = self._rows, index.stop - index.start if isinstance(index, slice) else len(index)
         unscaled = self._memory.unscaled[:, : self._taken]
         unscaled[...] = rows.previous[index].T if rows.previous.ndim == 2 else rows.previous[:, None]
         known = {dtype: self._standardized(dtype, index) for dtype in self._sides}
         self._low = dict.fromkeys(known, False)
         for part in self._parts:
-            self._low[part.dtype] |= part.meet(self._columns_of(part, known[part.dtype]), numbers)
+            self._low[part.dtype] |= part.meet(self._columns_of(part, known[part.dtype]), index)
         return unscaled
 
     def _standardized(self, dtype: Precision, index: Any) -> Array:
@@ -151,9 +147,8 @@ class RoundSums:
 
     def gradients(self) -> tuple[Floats, Floats]:
         """By the feature weights of every batch (B, all features) and by candidate weights (J,)."""
-        by_candidate = [part.by_candidate() for part in self._parts]
-        by_feature = [part.by_feature(gradient) for part, gradient in zip(self._parts, by_candidate, strict=True)]
-        return np.stack(by_feature), np.concatenate(by_candidate)
+        parts = self._parts
+        return np.stack([part.by_feature() for part in parts]), np.concatenate([part.by_candidate() for part in parts])
 
 
 class BatchSums:
@@ -161,7 +156,7 @@ class BatchSums:
     sums, then, given their slopes, the gradients.
     """
 
-    def __init__(self, batch: BatchKernel, tile: int, memory: BatchMemory, itself: NDArray[np.int64] | None) -> None:
+    def __init__(self, batch: BatchKernel, tile: int, memory: BatchMemory, itself: Pairs | None) -> None:
         self.batch = batch
         self._memory = memory
         self._itself = itself
@@ -178,14 +173,19 @@ class BatchSums:
     def dtype(self) -> Precision:
         return self.batch.side.dtype
 
-    def meet(self, standardized: Array, numbers: NDArray[np.int64]) -> bool:
+    def meet(self, standardized: Array, index: Any) -> bool:
         """A stretch of rows of these numbers, ascending; whether an exponent may be low."""
         self._own = None
-        if self._itself is not None:
-            places, candidates = meetings(self._itself, numbers)
-            if len(places):
-                order = np.argsort(places)
-                self._own = places[order], self.batch.column_of[candidates[order]]
+        if self._itself is not None and len(self._itself[0]):
+            rows, candidates = self._itself
+            if isinstance(index, slice):
+                here = slice(*np.searchsorted(rows, (index.start, index.stop)))
+                places, met = rows[here] - index.start, candidates[here]
+            else:
+                places, met = meetings(rows, index)
+                met = candidates[met]
+            columns = self.batch.arranged.column_of[met]
+            self._own = places[columns >= 0], columns[columns >= 0]
         return self.batch.side.left_operand(standardized, self._memory.left[: len(standardized)])
 
     def exponents(self, tile: slice, values: Array) -> None:
@@ -197,8 +197,10 @@ class BatchSums:
         if self._own is not None:
             rows, columns = self._own
             here = slice(*np.searchsorted(rows, (tile.start, tile.stop)))
-            known = (columns[here] >= 0) & (columns[here] < values.shape[1])
-            values[rows[here][known] - tile.start, columns[here][known]] = 0
+            rows, columns = rows[here], columns[here]
+            if values.shape[1] < self.batch.side.operand.shape[1]:
+                rows, columns = rows[columns < values.shape[1]], columns[columns < values.shape[1]]
+            values[rows - tile.start, columns] = 0
 
     def class_sums(self, values: Array) -> Array:
         """`u_b` of the rows of a tile, for the classes of the batch (k, T), and what their gradients need."""
@@ -246,18 +248,18 @@ class BatchSums:
         """(J,)"""
         active, idle = self.batch.active, self.batch.idle
         gradient = np.zeros(len(self.batch.candidate_weight))
-        gradient[active.column[active.used]] = self._active_gradient.ravel()[active.used]
-        gradient[idle.column[idle.used]] = self._idle_gradient.ravel()[idle.used]
+        gradient[active.members] = self._active_gradient.ravel()[active.used]
+        gradient[idle.members] = self._idle_gradient.ravel()[idle.used]
         return gradient
 
-    def by_feature(self, by_candidate: Floats) -> Floats:
-        """For all features; `by_candidate` is the gradient by candidate weights.
+    def by_feature(self) -> Floats:
+        """For all features.
 
         `d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2` with `A_nj = c_nk w_j G_nj`, expanded into its three sums.
         """
         batch, features, factor = self.batch, self.batch.side.active, self.batch.side.weight.astype(np.float64)
         factor[factor == 0] = np.inf  # in float32; the gradient is next to nothing, too
-        candidate_square = (batch.candidate_weight * by_candidate) @ batch.squared_features
+        candidate_square = (batch.column_weight * self._active_gradient.ravel()) @ batch.arranged.squares
         gradient = np.zeros(len(batch.feature_weight))
         sums = (self._row_square / factor - 2 * self._cross) / factor + candidate_square
         gradient[features] = -batch.feature_weight[features] * sums

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, WEIGHT, row_weights
 from protodask.engine import Arrays, ArraySource, Block, Engine, Source, array_source
-from protodask.prototypes.candidates import HELD_OUT, SCORES, priority
+from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED, priority
 from protodask.prototypes.kernel import RowSide, Standardization
 from protodask.prototypes.objective import RoundProblem
 from protodask.prototypes.round_sums import meetings
@@ -98,7 +98,7 @@ def take_stage(
             side.standardize(arrays[FEATURES.name][index[some]], features[some])
         chosen = {name: values[index] for name, values in others.items()}
         chosen[WEIGHT.name if held_out else HELD_OUT][:] = 0
-        return {FEATURES.name: features, **chosen}
+        return {FEATURES.name: features, STANDARDIZED: features, **chosen}
 
     on_stage = replace(
         problem,

@@ -215,10 +215,11 @@ def alias_padding(columns: int, dtype: Precision) -> int:
 
 
 class _Memory(threading.local):
-    """Bytes of one thread, as many as any of its tiles needed so far."""
+    """Bytes of one thread, as many as any of its tiles needed so far, and how they were cut last."""
 
     def __init__(self) -> None:
         self.bytes = np.empty(0, dtype=np.uint8)
+        self.cut: tuple[object, list[Array]] = None, []
 
 
 _memory = _Memory()
@@ -226,13 +227,17 @@ _memory = _Memory()
 
 def _carve(matrices: Sequence[tuple[int, int, Precision]]) -> list[Array]:
     """Matrices of so many rows and columns side by side in this thread's memory, each at the start of a cache line."""
+    wanted, carved = _memory.cut
+    if wanted == matrices:
+        return carved
     sizes = [rows * width * np.dtype(dtype).itemsize for rows, width, dtype in matrices]
     steps = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+    _memory.cut = None, (carved := [])  # so that nothing keeps what there was before
     if len(_memory.bytes) < sum(steps) + ALIGNMENT:
         _memory.bytes = np.empty(sum(steps) + ALIGNMENT, dtype=np.uint8)
     first = -_memory.bytes.ctypes.data % ALIGNMENT
-    carved: list[Array] = []
     for (rows, width, dtype), size, step in zip(matrices, sizes, steps, strict=True):
         carved.append(_memory.bytes[first : first + size].view(dtype).reshape(rows, width))
         first += step
+    _memory.cut = matrices, carved
     return carved

@@ -249,6 +249,12 @@ def test_evaluate__at_the_start_of_a_batch(precision: Precision, n_features: int
     assert_agrees(start.evaluate(precision), value, by_v, by_w, TOLERANCE[precision], norms)
 
 
+def themselves(case: Case) -> list[tuple[Integers, Integers]]:
+    """Of the candidates of the only batch, which rows they are."""
+    order = np.argsort(case.rows)
+    return [(case.rows[order], order)]
+
+
 @pytest.mark.parametrize("held", [False, True])
 def test_evaluate__rows_that_are_candidates_do_not_look_at_themselves(held: bool) -> None:
     """As where a model is pruned: rows that are held out are prototypes themselves."""
@@ -260,7 +266,7 @@ def test_evaluate__rows_that_are_candidates_do_not_look_at_themselves(held: bool
         nothing if held else weight,
         case.previous,
         held_out=weight if held else nothing,
-        itself=case.rows,
+        itself=themselves(case),
     )
     squares = (case.standardized[:, None, :] - case.standardized[case.rows][None, :, :]) ** 2
     values = np.exp(-0.5 * (squares * case.v[case.batch] ** 2).sum(axis=2))
@@ -278,7 +284,7 @@ def test_evaluate__rows_that_are_candidates_asleep_leave_the_others_alone(seed: 
     batch = replace(batch, candidate_weight=np.where(asleep, 0.0, batch.candidate_weight))
     arguments = case.raw.astype(np.float64), case.target, np.ones(30), case.previous
     found, expected = (
-        LikelihoodKernel((one,)).evaluate(*arguments, itself=case.rows)
+        LikelihoodKernel((one,)).evaluate(*arguments, itself=themselves(case))
         for one in (replace(batch, asleep=asleep), batch)
     )
     assert found.value == pytest.approx(expected.value, rel=1e-12)
@@ -447,9 +453,10 @@ def test_evaluate__of_large_offsets_in_float32_keeps_its_digits() -> None:
 def test_kernel__never_makes_a_denormal_number(precision: Precision, seed: int, exponent: float) -> None:
     case = make_case(seed, zeros=0.0)
     far = replace(case, raw=(case.raw * np.float32(10**exponent)))
-    side = case.kernel(precision).batches[0].side
+    kernel = case.kernel(precision)
+    side = kernel.batches[0].side
     tile = side.tile(len(far.raw))
-    values = side.kernel(side.standardize(far.raw.astype(precision), tile), tile)
+    values = side.kernel(kernel.row_sides[side.dtype].standardize(far.raw.astype(precision), tile.standardized), tile)
     assert (values >= np.finfo(precision).tiny).all()
     # Both ends of the exponent are rounded at the size of the squares they are the difference of.
     assert (values <= 1 + 1e-3).all()
@@ -515,10 +522,12 @@ def test_alias_padding__keeps_rows_out_of_the_same_cache_sets(precision: Precisi
     width = columns + alias_padding(columns, precision)
     assert width * np.dtype(precision).itemsize % tiles_module.ALIASED_BYTES != 0
     case = make_case(0, n_rows=1200, n_candidates=columns, zeros=0.0)
-    side = case.kernel(precision).batches[0].side
+    kernel = case.kernel(precision)
+    side = kernel.batches[0].side
     assert side.operand[0].nbytes % tiles_module.ALIASED_BYTES != 0
     tile = side.tile(1200)
-    assert side.kernel(side.standardize(case.raw.astype(precision), tile), tile).shape == (1200, side.n_prototypes)
+    standardized = kernel.row_sides[side.dtype].standardize(case.raw.astype(precision), tile.standardized)
+    assert side.kernel(standardized, tile).shape == (1200, side.n_prototypes)
 
 
 @settings(max_examples=60)

@@ -40,7 +40,7 @@ def test_spread__puts_values_at_their_columns_and_zeros_elsewhere(case: tuple[Pa
     values = np.arange(1.0, len(classes) + 1)
     spread = panels.spread(values)
     assert spread[panels.used].tolist() == [member + 1.0 for member in members]
-    assert not spread[~panels.used].any()
+    assert not np.delete(spread, panels.used).any()
     matrix = np.stack([values, -values], axis=1)
     np.testing.assert_array_equal(panels.spread(matrix), np.stack([spread, -spread], axis=1))
 

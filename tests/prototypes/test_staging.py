@@ -130,7 +130,7 @@ def test_plans__count_steps_apart_from_evaluations_of_all_rows(tmp_path: Path) -
     data = ingest_arrays(features, features[:, 0] > 0, tmp_path / "data", block_rows=1024)
     with thread_engine(1) as engine:
         shape, processes = shape_of(data, CONFIG), engine.scheduler.processes()
-        assert stepped_rows(shape) == 500 * 1024, "steps are as many as they have to be"
+        assert stepped_rows(shape) == 600 * 512, "steps are as many as they have to be"
         assert stepped_rows(replace(shape, layout=Layout(200_000, 1024))) == 5 * 200_000
         assert plan_shape(shape, processes).evaluations == 10
         without = shape.with_settings(progressive=False)
