@@ -35,13 +35,14 @@ from protodask.prototypes.training import Training, TrainingData, first_model, f
 MOST_TOGETHER = 20
 """Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
 
-SMALL_PAIRS = 500_000
-"""Rows times candidates of a batch below which a second thread would wait for the interpreter more than it helps: with
-3,500 it made a search half as long again, with 60,000 in each of ten batches a fit a fifth longer."""
+SMALL_WORK, FEW_FEATURES = 4_000_000, 8
+"""Rows times candidates of a batch times features, of which there are so many at least, below which a second thread
+would wait for the interpreter more than it helps. With half a million a fit on two threads takes 1.2 to 1.8 times as
+long as on one, with 4 to 20 million (digits, attrition, cells) 0.65 to 0.9 times."""
 
 
 def how_together(
-    engine: Engine, shape: Shape | None, n_rows: int, n_classes: int, config: FitConfig
+    engine: Engine, shape: Shape | None, n_rows: int, n_features: int, n_classes: int, config: FitConfig
 ) -> tuple[Company, int]:
     """The company that fits of a shape keep, and how many of them advance at a time; None where all is in memory."""
     if shape is None:
@@ -49,10 +50,10 @@ def how_together(
     else:
         company = choose_company(engine, shape.data_bytes)
         most = min(MOST_TOGETHER, most_together(shape, engine.scheduler.processes()))
-    pairs = n_rows * min(config.n_candidates, n_rows // 2)
+    work = n_rows * min(config.n_candidates, n_rows // 2) * max(n_features, FEW_FEATURES)
     if config.feature_weights != "shared":
-        pairs //= n_classes
-    if company == "side by side" and pairs < SMALL_PAIRS:
+        work //= n_classes
+    if company == "side by side" and work < SMALL_WORK:
         most = 1
     return company, most
 

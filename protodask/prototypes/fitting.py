@@ -192,7 +192,7 @@ def fit_rows(
     """
     n_classes, folder = len(data.classes), None
     shape = None if stored is None else shape_of(stored.dataset, config, start)
-    company, most = how_together(engine, shape, data.source.layout.n_rows, n_classes, config)
+    company, most = how_together(engine, shape, data.source.layout.n_rows, len(data.feature_names), n_classes, config)
     if stored is not None and shape is not None:
         processes = engine.scheduler.processes()
         kept = min(most, config.n_draws) * shape.score_bytes

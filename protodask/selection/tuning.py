@@ -193,7 +193,7 @@ def search_rows(
     n_rows, n_classes = data.source.layout.n_rows, len(data.classes)
     config = single_draw(settled(config, n_rows, data.columns))
     shape = None if stored is None else search_shape(stored.dataset, config, search)
-    company, most = how_together(engine, shape, n_rows, n_classes, config)
+    company, most = how_together(engine, shape, n_rows, len(data.feature_names), n_classes, config)
     keep_stored = False
     if stored is not None and shape is not None:
         processes = engine.scheduler.processes()
