@@ -6,6 +6,7 @@ Nobody may wait for ever: neither where there is no worker left, nor for tasks t
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -155,6 +156,11 @@ class _Submission:
                 _, error, traceback = (None, future.exception(), future.traceback()) if self._stay else result
                 if not isinstance(error, KilledWorker) or self._tries[task] >= MOST_TRIES:
                     raise error.with_traceback(traceback)
+                warnings.warn(
+                    f"A task was lost with several workers in turn and is tried again ({self._tries[task] + 1} of "
+                    f"{MOST_TRIES}). Workers that are killed again and again mostly lack memory.",
+                    stacklevel=2,
+                )
                 self.submit([task], [[]])
                 continue
             kept = self._futures.pop(future.key)

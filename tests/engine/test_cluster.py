@@ -225,9 +225,11 @@ def test_reduce__that_kills_its_worker_says_so_after_a_few_tries(own_cluster: St
         small = own_cluster(1)
     with (
         open_engine(small.scheduler_address) as engine,
+        pytest.warns(UserWarning, match="tried again") as told,
         refused("task-lost", "give workers more", kind=LostTaskError),
     ):
         engine.reduce(NoiseSource(Layout(16, 16), "killer"), KILL, tmp_path)
+    assert ["(2 of 3)" in str(told[0].message), "(3 of 3)" in str(told[1].message), len(told)] == [True, True, 2]
     assert len(list(tmp_path.iterdir())) == submission_module.MOST_TRIES
 
 

@@ -56,6 +56,7 @@ ROWS = 1500
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_module, "STEPPED_ROWS", 300)
     monkeypatch.setattr(steps_module, "FEWEST_STEPS", 40)
+    monkeypatch.setattr(steps_module, "MANY_ROWS", 0)
     monkeypatch.setattr(staging_module, "STAGE_BLOCK_ROWS", 64)
     monkeypatch.setattr(staging_module, "MOST_JUDGED", 100)
 
@@ -124,7 +125,8 @@ def test_plans__allow_for_the_memory_that_stages_take(
     assert peak <= shape_of(data, config).taking_bytes + 2**20
 
 
-def test_plans__count_steps_apart_from_evaluations_of_all_rows(tmp_path: Path) -> None:
+def test_plans__count_steps_apart_from_evaluations_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps_module, "MANY_ROWS", 100_000)
     random = np.random.default_rng(0)
     features = random.normal(size=(4000, 3))
     data = ingest_arrays(features, features[:, 0] > 0, tmp_path / "data", block_rows=1024)
@@ -495,8 +497,12 @@ def test_steps__come_back_to_where_rows_held_out_lose_least(engine: Engine, monk
     np.testing.assert_array_equal(found.theta[problem.n_feature_weights :], weights[1][found.kept])
 
 
-def test_steps__look_at_every_row_in_each_round(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, arrays = small_problem(2048)
+@pytest.mark.parametrize(("many", "together"), [(1536, 2), (1537, 1)])
+def test_steps__look_at_every_row_in_each_round(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, many: int, together: int
+) -> None:
+    problem, arrays = small_problem(2048)  # 1536 of them are trained on
+    monkeypatch.setattr(steps_module, "MANY_ROWS", many)
     monkeypatch.setattr(steps_module, "FEWEST_STEPS", 1)
     steps, seen = steps_of(problem, engine, arrays, seed=2), list[list[int]]()
     reduce = Engine.reduce
@@ -508,13 +514,12 @@ def test_steps__look_at_every_row_in_each_round(engine: Engine, monkeypatch: pyt
 
     monkeypatch.setattr(Engine, "reduce", noted)
     steps.take(stepping_start(problem), lambda name, make, of: make(), lambda state: None)
-    assert (steps.blocks, steps.of_a_round) == (24, 12)
-    rounds = [seen[first : first + 12] for first in range(0, len(seen), 12)]
+    assert (steps.blocks, steps.of_a_round, len(seen[0])) == (24, 24 // together, together)
+    rounds = [seen[first : first + steps.of_a_round] for first in range(0, len(seen), steps.of_a_round)]
+    assert len(rounds[0]) == len(rounds[1]) == steps.of_a_round
     for blocks in rounds:
-        assert (
-            sorted(number for pair in blocks for number in pair) == list(range(24))[: 2 * len(blocks)]
-            or len(blocks) < 12
-        )
+        if len(blocks) == steps.of_a_round:
+            assert sorted(number for some in blocks for number in some) == list(range(24))
     assert rounds[0] != rounds[1], "in another order"
 
 
