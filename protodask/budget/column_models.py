@@ -87,9 +87,8 @@ def crew_for(fits: ColumnFits, weight_columns: int = 0) -> Crew:
     shape = fit_shape(data, config, weight_columns)
     require_shape(shape, engine)
     processes = engine.scheduler.processes()
-    company, most = how_together(
-        engine, shape_of(data, config), data.n_rows, data.n_features, len(data.classes), config
-    )
+    # Whatever the dataset has, a fit is of a few of its features.
+    company, most = how_together(engine, shape_of(data, config), data.n_rows, 1, len(data.classes), config)
     most = min(most, most_together(shape, processes))
     stored = most * shape.score_bytes > processes.resident_bytes
     if stored and processes.kind == "workers":

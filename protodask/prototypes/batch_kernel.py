@@ -53,7 +53,9 @@ class Candidates:
     classes: Integers
     rows: Integers
     _last: list[tuple[list[bytes], Arranged]] = field(default_factory=list, init=False, repr=False)
-    """The arrangement asked for last: from one evaluation to the next little changes."""
+    """The arrangement asked for last: from one evaluation to the next little changes. Another takes its place at once,
+    so that several threads may ask.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Candidates, (self.features, self.classes, self.rows)
@@ -121,85 +123,81 @@ class Candidates:
         )
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class BatchKernel:
-    """One batch of a round at one `(v, w)`, ready to meet rows. All that its blocks share is derived at once, rather
-    than in each of several threads at the first block.
-    """
+    """One batch of a round at one `(v, w)`, ready to meet rows."""
 
     candidates: Candidates
+    arranged: Arranged
     feature_weight: Floats
-    candidate_weight: Floats
     standardization: Standardization
-    precision: Precision
-    """At least this one: see `FLOAT32_REACH`."""
-    columns: Integers | None = None
-    """Of the rows, that the features are in; None where they are the columns."""
-    asleep: Chosen | None = None
-    """Candidates of weight zero whose gradient nobody asks for (J,): it is said to be 0."""
-
-    arranged: Arranged = field(init=False)
-    side: KernelSide = field(init=False)
+    columns: Integers
+    """Of the rows, that the features are in."""
+    side: KernelSide
     """The candidates' side of the kernel, the active ones first."""
-    column_weight: Floats = field(init=False)
+    column_weight: Floats
     """`w`, by column of the active ones."""
-    sum_operand: Array = field(init=False)
+    sum_operand: Array
     """`[w s | w]`, filled up with zeros to a multiple of `LANES` columns (C, width, W)."""
-    weights: Array = field(init=False)
+    weights: Array
     """`w` (C, width, 1)."""
-    shape: LikelihoodShape = field(init=False)
+    shape: LikelihoodShape
     """What its memory in an evaluation depends on."""
-
-    def __post_init__(self) -> None:
-        active = self.candidate_weight > 0
-        idle = ~active if self.asleep is None else ~(active | self.asleep)
-        self.arranged = self.candidates.arranged(active, idle, self.feature_weight > 0)
-        self.side = kernel_side(self.arranged.features, self.feature_weight, self.precision)
-        self.column_weight = self.active.spread(self.candidate_weight)
-        n_features, panels = self.arranged.features.shape[1], self.active
-        operand = np.zeros((panels.n_columns, sums_width(n_features)), dtype=self.side.dtype)
-        features = self.arranged.features[: panels.n_columns]
-        np.multiply(features, self.column_weight[:, None], out=operand[:, :n_features], casting="same_kind")
-        operand[:, n_features] = self.column_weight
-        self.sum_operand = operand.reshape(panels.n_panels, panels.width, operand.shape[1])
-        self.weights = np.ascontiguousarray(self.sum_operand[:, :, n_features : n_features + 1])
-        self.shape = LikelihoodShape(
-            n_features=n_features,
-            columns=self.side.operand.shape[1],
-            n_panels=panels.n_panels,
-            sums_width=operand.shape[1],
-            dtype=self.side.dtype,
-        )
-
-    @property
-    def row_columns(self) -> Integers:
-        """Columns of the rows that the features are in."""
-        return np.arange(len(self.feature_weight)) if self.columns is None else self.columns
-
-    @property
-    def places(self) -> slice | Integers:
-        """Where the classes of its candidates are among all."""
-        return self.candidates.label_places
-
-    @property
-    def active(self) -> Panels:
-        return self.arranged.active
-
-    @property
-    def idle(self) -> Panels:
-        return self.arranged.idle
-
-    @property
-    def class_of_panel(self) -> Floats | None:
-        return self.arranged.class_of_panel
 
     def by_class(self, of_panels: Array) -> Array:
         """Sums of panels (C, T) as those of the classes (k, T)."""
-        found: Array = of_panels if self.class_of_panel is None else self.class_of_panel @ of_panels
+        of_class = self.arranged.class_of_panel
+        found: Array = of_panels if of_class is None else of_class @ of_panels
         return found
 
     @property
     def alone_columns(self) -> int:
         """Columns of the kernel that class sums alone need, and what keeps its rows out of the same cache sets."""
-        columns = self.active.n_columns + alias_padding(self.active.n_columns, self.side.dtype)
-        return min(columns, int(self.side.operand.shape[1]))
+        columns = self.arranged.active.n_columns
+        return min(columns + alias_padding(columns, self.side.dtype), int(self.side.operand.shape[1]))
+
+
+def batch_kernel(
+    candidates: Candidates,
+    feature_weight: Floats,
+    candidate_weight: Floats,
+    standardization: Standardization,
+    precision: Precision,
+    columns: Integers | None = None,
+    asleep: Chosen | None = None,
+) -> BatchKernel:
+    """A batch at `(v, w)`, with all that its blocks share.
+
+    `precision` is the least one, see `FLOAT32_REACH`; `columns` are those of the rows that the features are in, if they
+    are not the columns themselves. Of candidates of weight zero that are `asleep` nobody asks for the gradient (J,): it
+    is said to be 0.
+    """
+    active = candidate_weight > 0
+    idle = ~active if asleep is None else ~(active | asleep)
+    arranged = candidates.arranged(active, idle, feature_weight > 0)
+    panels, n_features = arranged.active, arranged.features.shape[1]
+    side = kernel_side(arranged.features, feature_weight, precision)
+    column_weight, width = panels.spread(candidate_weight), sums_width(n_features)
+    operand = np.zeros((panels.n_columns, width), dtype=side.dtype)
+    weighted = operand[:, :n_features]
+    np.multiply(arranged.features[: panels.n_columns], column_weight[:, None], out=weighted, casting="same_kind")
+    operand[:, n_features] = column_weight
+    sum_operand = operand.reshape(panels.n_panels, panels.width, width)
+    return BatchKernel(
+        candidates=candidates,
+        arranged=arranged,
+        feature_weight=feature_weight,
+        standardization=standardization,
+        columns=np.arange(len(feature_weight)) if columns is None else columns,
+        side=side,
+        column_weight=column_weight,
+        sum_operand=sum_operand,
+        weights=np.ascontiguousarray(sum_operand[:, :, n_features : n_features + 1]),
+        shape=LikelihoodShape(
+            n_features=n_features,
+            columns=side.operand.shape[1],
+            n_panels=panels.n_panels,
+            sums_width=width,
+            dtype=side.dtype,
+        ),
+    )

@@ -36,7 +36,7 @@ MOST_TOGETHER = 20
 """Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
 
 SMALL_WORK, FEW_FEATURES = 4_000_000, 8
-"""Rows times candidates of a batch times features, of which there are so many at least, below which a second thread
+"""Rows times candidates of a batch times features as stored, which count as eight at least, below which a second thread
 would wait for the interpreter more than it helps. With half a million a fit on two threads takes 1.2 to 1.8 times as
 long as on one, with 4 to 20 million (digits, attrition, cells) 0.65 to 0.9 times."""
 

@@ -40,8 +40,11 @@ from protodask.prototypes.tiles import (
 DOUBLE = 8
 """Bytes of a float64, and of an index."""
 
+ARRANGED_BYTES = 16
+"""For each candidate and feature: `s` and `s^2` by column of the kernel, kept from one evaluation to the next."""
+
 PREPARING_BYTES = {"float32": 36, "float64": 40}
-"""For each candidate and feature while the kernel's operands are made: four float64 arrays and an operand."""
+"""The same while the kernel's operands are made: these two arrays, another in float64, and the operands."""
 
 DRAWING_BYTES = 128
 """For each row of a block while candidates are drawn, beside the scores: bins, priorities, row numbers and their order,
@@ -270,6 +273,11 @@ def operand_bytes(shape: Shape) -> int:
     return by_column * shape.most_columns
 
 
+def arranged_bytes(shape: Shape) -> int:
+    """What a problem keeps from one evaluation to the next: during small steps also that of the rows held out."""
+    return ARRANGED_BYTES * sums_width(shape.n_features) * shape.most_columns
+
+
 def row_array_bytes(shape: Shape) -> int:
     """What a thread holds by row of a block: while summarising, drawing, evaluating or scoring, whichever is most."""
     weights = 3 * DOUBLE if shape.weight_columns else 0
@@ -345,10 +353,18 @@ def stepping_part(shape: Shape, processes: Processes) -> Part:
     """What the driver of a cluster holds to take small steps: the rows, and a tile for each of its threads."""
     if not shape.staged_bytes:
         return Part("rows to begin on", 0)
-    tiles = stepping_threads(processes) * tile_bytes(
-        replace(shape, layout=replace(shape.layout, block_rows=STAGE_BLOCK_ROWS))
-    )
-    return Part("rows to begin on", max(shape.taking_bytes, shape.staged_bytes + tiles + operand_bytes(shape)))
+    computing = stepping_threads(processes) * staged_tile_bytes(shape) + operand_bytes(shape)
+    return Part("rows to begin on", max(shape.taking_bytes, stepping_bytes(shape) + computing))
+
+
+def stepping_bytes(shape: Shape) -> int:
+    """Of the rows that small steps are taken on, and what the problem of those held out keeps."""
+    return shape.staged_bytes + arranged_bytes(shape)
+
+
+def staged_tile_bytes(shape: Shape) -> int:
+    """A thread's tile for a small step."""
+    return tile_bytes(replace(shape, layout=replace(shape.layout, block_rows=STAGE_BLOCK_ROWS)))
 
 
 def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory, Memory]:
@@ -364,7 +380,9 @@ def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory,
         scores = Part("scores of earlier batches", RESIDENT_COPIES * resident)
         # They are taken when no row is evaluated.
         taking = shape.taking_bytes - sum(part.bytes for part in working)
-        staged = Part("rows to begin on", max(shape.staged_bytes, taking))
+        # A step of one block is taken in the thread of the fit, beside those that look at all rows afterwards.
+        stepping = stepping_bytes(shape) + staged_tile_bytes(shape) if shape.staged_bytes else 0
+        staged = Part("rows to begin on", max(stepping, taking))
         both = Memory((*holding[:-1], *working, *driving, scores, staged, holding[-1]))
         return both, both
     sent = Part("scores of earlier batches", (RESIDENT_COPIES + 1) * resident)

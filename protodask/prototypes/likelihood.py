@@ -14,7 +14,7 @@ gradients. Letters are those of `kernel`; sums of tiles are float64 whatever the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
     )
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class LikelihoodKernel:
     """Value and gradient of `- sum_n r_n log(q_y / Q)` for a round of batches, for many blocks on any threads.
 
@@ -56,23 +56,8 @@ class LikelihoodKernel:
     """
 
     batches: tuple[BatchKernel, ...]
-    row_sides: dict[Precision, RowSide] = field(init=False)
+    row_sides: dict[Precision, RowSide]
     """Of all features that any batch of a precision looks at."""
-
-    def __post_init__(self) -> None:
-        first, sides = self.batches[0], [batch.side for batch in self.batches]
-        looked_at = {
-            dtype: [side.active for side in sides if side.dtype == dtype] for dtype in {side.dtype for side in sides}
-        }
-        self.row_sides = {
-            dtype: row_side(
-                active[0] if len(active) == 1 else np.unique(np.concatenate(active)),
-                first.standardization,
-                first.row_columns,
-                dtype,
-            )
-            for dtype, active in looked_at.items()
-        }
 
     def evaluate(
         self,
@@ -110,6 +95,23 @@ class LikelihoodKernel:
                     sums.add_class_sums(tile, unscaled, alone=True)
                 held_out_value += likelihood_value(unscaled, target[index], held_out[index])
         return Likelihood(value, *sums.gradients(), held_out_value)
+
+
+def likelihood_kernel(batches: Sequence[BatchKernel]) -> LikelihoodKernel:
+    """Some batches as a round."""
+    looked_at: dict[Precision, list[NDArray[np.int64]]] = {}
+    for batch in batches:
+        looked_at.setdefault(batch.side.dtype, []).append(batch.side.active)
+    sides = {
+        dtype: row_side(
+            active[0] if len(active) == 1 else np.unique(np.concatenate(active)),
+            batches[0].standardization,
+            batches[0].columns,
+            dtype,
+        )
+        for dtype, active in looked_at.items()
+    }
+    return LikelihoodKernel(tuple(batches), sides)
 
 
 def likelihood_value(unscaled: Floats, target: NDArray[np.integer], weight: Floats) -> float:

@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
-from protodask.prototypes.batch_kernel import BatchKernel, Candidates
+from protodask.prototypes.batch_kernel import Candidates, batch_kernel
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, merge_likelihoods
+from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, likelihood_kernel, merge_likelihoods
 from protodask.prototypes.solver import Evaluation, Function, solver_scale
 from protodask.prototypes.tiles import Precision
 
@@ -68,9 +68,9 @@ class RoundProblem:
         return len(self.sizes)
 
     @cached_property
-    def batches(self) -> list[Candidates]:
+    def batches(self) -> tuple[Candidates, ...]:
         """Candidates of each batch."""
-        return [self.candidates.part(places) for places in self.places]
+        return tuple(self.candidates.part(places) for places in self.places)
 
     @property
     def n_features(self) -> int:
@@ -218,21 +218,19 @@ def prepare_kernel(
 ) -> tuple[RoundProblem, LikelihoodKernel]:
     """What all blocks of a task share; the gradient of candidates that are `asleep` is not computed."""
     feature_weights, candidate_weight = problem.split(theta)
-    kernel = LikelihoodKernel(
-        tuple(
-            BatchKernel(
-                candidates,
-                feature_weight,
-                candidate_weight[places],
-                problem.standardization,
-                problem.precision,
-                problem.columns,
-                None if asleep is None else asleep[places],
-            )
-            for candidates, places, feature_weight in zip(problem.batches, problem.places, feature_weights, strict=True)
+    batches = [
+        batch_kernel(
+            candidates,
+            feature_weight,
+            candidate_weight[places],
+            problem.standardization,
+            problem.precision,
+            problem.columns,
+            None if asleep is None else asleep[places],
         )
-    )
-    return problem, kernel
+        for candidates, places, feature_weight in zip(problem.batches, problem.places, feature_weights, strict=True)
+    ]
+    return problem, likelihood_kernel(batches)
 
 
 def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:
@@ -338,15 +336,16 @@ class WorkingSet:
         self._asleep = np.zeros(n_candidates, dtype=np.bool_)
         self._awake, self._evaluations = AWAKE if awake is None else awake, 0
         self._begins_with_nothing = awake is not None
-        self._evaluate = recorded(lambda theta: objective(theta, self._asleep))
+        asleep = self._asleep  # and not this object itself, which would keep the problem and all it remembers
+        self._evaluate = recorded(lambda theta: objective(theta, asleep))
 
     def __call__(self, theta: Floats) -> Evaluation:
         by_candidate = slice(len(theta) - len(self._asleep), None)
         looks = self._evaluations < self._awake or self._evaluations % LOOK_AGAIN == 0
         useless = (theta[by_candidate] == 0) & (self._gradient > 0)
-        self._asleep = np.zeros_like(useless) if looks else useless
+        self._asleep[:] = useless & (not looks)
         if self._begins_with_nothing and self._evaluations == 0:
-            self._asleep = theta[by_candidate] == 0
+            self._asleep[:] = theta[by_candidate] == 0
         self._evaluations += 1
         found = self._evaluate(theta)
         self._gradient = np.where(self._asleep, self._gradient, found.gradient[by_candidate])

@@ -130,7 +130,7 @@ class RoundSums:
         found = unscaled[:, tile]
         for part, own in zip(self._parts, values, strict=True):
             part.leave_out(tile, own)
-            found[part.batch.places] += part.class_sums_alone(own) if alone else part.class_sums(own)
+            found[part.batch.candidates.label_places] += part.class_sums_alone(own) if alone else part.class_sums(own)
 
     def add_gradients(self, tile: slice, slopes: Floats) -> None:
         """Those of the tile whose class sums were added last, given the slopes `c` (K, T)."""
@@ -160,7 +160,7 @@ class BatchSums:
         self.batch = batch
         self._memory = memory
         self._itself = itself
-        active, idle = batch.active, batch.idle
+        active, idle = batch.arranged.active, batch.arranged.idle
         self._strips = strips(tile, active.width * batch.sum_operand.shape[2])
         self._active_gradient = np.zeros((active.n_panels, active.width))
         self._idle_gradient = np.zeros((idle.n_panels, idle.width))
@@ -205,7 +205,7 @@ class BatchSums:
     def class_sums(self, values: Array) -> Array:
         """`u_b` of the rows of a tile, for the classes of the batch (k, T), and what their gradients need."""
         self._values = values
-        active = self.batch.active
+        active = self.batch.arranged.active
         self._panels = active.apart(values[:, : active.n_columns])
         self._sums = self._memory.sums[:, : len(values)]
         for strip in self._strips:
@@ -215,7 +215,7 @@ class BatchSums:
 
     def class_sums_alone(self, values: Array) -> Array:
         """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
-        active = self.batch.active
+        active = self.batch.arranged.active
         panels = active.apart(values[:, : active.n_columns])
         return self.batch.by_class(product(panels, self.batch.weights)[:, :, 0])
 
@@ -223,15 +223,15 @@ class BatchSums:
         """Add the part of a tile, given the slopes `c` of all classes (K, T), and those `scaled` by `1 / size` in the
         precision of the batch.
         """
-        batch, active, idle = self.batch, self.batch.active, self.batch.idle
-        by_class = scaled[batch.places]
-        by_panel = by_class if batch.class_of_panel is None else by_class[active.panel_class]
+        places, arranged = self.batch.candidates.label_places, self.batch.arranged
+        active, idle, by_class = arranged.active, arranged.idle, scaled[places]
+        by_panel = by_class if arranged.class_of_panel is None else by_class[active.panel_class]
         self._active_gradient += size * np.matmul(by_panel[:, None, :], self._panels)[:, 0].astype(np.float64)
         if idle.n_panels:
             idle_panels = idle.apart(self._values[:, active.n_columns :][:, : idle.n_columns])
             of_idle = np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
             self._idle_gradient += size * of_idle.astype(np.float64)
-        np.einsum("kn,kn->n", slopes[batch.places], self._mass, out=self._memory.pull[tile])
+        np.einsum("kn,kn->n", slopes[places], self._mass, out=self._memory.pull[tile])
         pulled = matrix_in(weighted, len(self._values), self._n_features, self.dtype)
         np.einsum("cn,cnd->nd", by_panel, self._sums[:, :, : self._n_features], out=pulled)
         left = self._memory.left[tile, : self._n_features]
@@ -246,8 +246,8 @@ class BatchSums:
 
     def by_candidate(self) -> Floats:
         """(J,)"""
-        active, idle = self.batch.active, self.batch.idle
-        gradient = np.zeros(len(self.batch.candidate_weight))
+        active, idle = self.batch.arranged.active, self.batch.arranged.idle
+        gradient = np.zeros(len(self.batch.candidates.rows))
         gradient[active.members] = self._active_gradient.ravel()[active.used]
         gradient[idle.members] = self._idle_gradient.ravel()[idle.used]
         return gradient

@@ -27,7 +27,8 @@ SPARE = 1.2
 """Times the wanted rows that the bound on their priorities is made for, so that as good as never fewer are below it."""
 
 STAGE_BLOCK_ROWS = 512
-"""Rows of a block of a stage: half a step. Of fewer, two threads wait for each other more than they compute."""
+"""Rows of a block of a stage, of which a step takes one or two. Of fewer, threads wait for each other more than they
+compute."""
 
 MOST_JUDGED = 16_384
 """Rows held out by which steps are judged: the error of a mean loss of 0.5 is about 0.004, of differences far less."""
@@ -98,6 +99,7 @@ def take_stage(
             side.standardize(arrays[FEATURES.name][index[some]], features[some])
         chosen = {name: values[index] for name, values in others.items()}
         chosen[WEIGHT.name if held_out else HELD_OUT][:] = 0
+        # Under both names: kernels of the same precision take them as they are, others standardise them by nothing.
         return {FEATURES.name: features, STANDARDIZED: features, **chosen}
 
     on_stage = replace(

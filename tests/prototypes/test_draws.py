@@ -17,7 +17,7 @@ from protodask.engine.together import Company
 from protodask.explain.original_rows import training_keys
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes.candidates import HELD_OUT
-from protodask.prototypes.draws import Fitting, averaged, held_out_parts, worth_averaging
+from protodask.prototypes.draws import Fitting, averaged, held_out_parts, how_together, worth_averaging
 from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.history import BatchDone, BatchStarted, FitEvent
 from protodask.prototypes.run_progress import read_progress
@@ -235,3 +235,17 @@ def test_fitting__of_no_rounds_is_the_shares_of_all_rows(
     found, history = run(engine, data, replace(CONFIG, n_batches=0, hold_out=0.3, n_draws=n_draws))
     assert (found.n_rounds, history) == (0, [])
     np.testing.assert_array_equal(found.marginals, data.summary.class_weight / data.summary.class_weight.sum())
+
+
+def test_how_together__uses_a_second_thread_where_there_is_work_for_it() -> None:
+    shared, by_class = FitConfig(n_candidates=500, feature_weights="shared"), FitConfig(n_candidates=500)
+    with thread_engine(2) as engine:
+        for rows, features, classes, config, most in [
+            (1000, 8, 2, shared, 20),
+            (999, 8, 2, shared, 1),  # half a million pairs, of eight features
+            (1000, 1, 2, shared, 20),  # or of fewer, which are as much work
+            (200, 200, 2, shared, 20),
+            (1000, 8, 2, by_class, 1),
+            (1000, 16, 2, by_class, 20),
+        ]:
+            assert how_together(engine, None, rows, features, classes, config) == ("side by side", most)

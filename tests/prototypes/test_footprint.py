@@ -24,6 +24,7 @@ from protodask.prototypes.candidates import sample_block
 from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.footprint import (
     Shape,
+    arranged_bytes,
     fits,
     memory_of,
     most_together,
@@ -204,7 +205,7 @@ SHAPES = {
 
 def traced(function: Callable[[], object]) -> int:
     """Bytes that a call allocates at its peak, with a thread's tile made anew."""
-    tiles._memory.bytes = np.empty(0, dtype=np.uint8)
+    tiles._memory.bytes, tiles._memory.cut = np.empty(0, dtype=np.uint8), (None, [])
     with one_blas_thread():
         tracemalloc.start()
         try:
@@ -224,8 +225,13 @@ def test_parts__are_not_below_what_an_evaluation_allocates(name: str) -> None:
     problem, block = calibration_problem(shape), synthetic_block(shape, shape.block_rows)
     theta = starting_point(problem)
     theta[-1] = theta[problem.n_feature_weights + 1] = 0  # so that there are idle panels, too
+    prepared = traced(lambda: prepare_kernel(replace(problem), theta))  # that knows no arrangement yet
+    assert operand_bytes(shape) / 8 - SMALL_CHANGE <= prepared <= operand_bytes(shape) + SMALL_CHANGE
+    prepare_kernel(problem, starting_point(problem))
+    assert traced(lambda: prepare_kernel(problem, theta)) <= operand_bytes(shape) + SMALL_CHANGE, "one for another"
     _, kernel = prepare_kernel(problem, theta)
-    assert traced(lambda: prepare_kernel(problem, theta)) <= operand_bytes(shape) + SMALL_CHANGE
+    kept = sum(one.features.nbytes + one.squares.nbytes for one in (batch.arranged for batch in kernel.batches))
+    assert kept <= arranged_bytes(shape)
     evaluated = traced(lambda: likelihood_block(block, problem, kernel))
     assert evaluated <= tile_bytes(shape) + row_array_bytes(shape) + SMALL_CHANGE
     # A bound that is many times too large would be useless.

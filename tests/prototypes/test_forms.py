@@ -23,7 +23,7 @@ from protodask.engine import Engine, array_source
 from protodask.prototypes import FitConfig, PrototypeSet
 from protodask.prototypes import tiles as tiles_module
 from protodask.prototypes import training as training_module
-from protodask.prototypes.batch_kernel import BatchKernel, Candidates
+from protodask.prototypes.batch_kernel import Candidates, batch_kernel
 from protodask.prototypes.config import FeatureForms, FeatureWeights
 from protodask.prototypes.fitted import SCORED_ROWS
 from protodask.prototypes.forms import (
@@ -45,7 +45,7 @@ from protodask.prototypes.forms import (
     sample_rows,
 )
 from protodask.prototypes.kernel import Knots, Line, Standardization
-from protodask.prototypes.likelihood import LikelihoodKernel
+from protodask.prototypes.likelihood import likelihood_kernel
 from protodask.prototypes.objective import make_problem, starting_point
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.steps import stepping_start
@@ -601,7 +601,7 @@ def test_likelihood__of_batches_that_look_at_different_forms(engine: Engine, pre
     v = np.array([[0.3, 0.0, 0.0, 0.9, 0.0, 0.2], [0.0, 1.1, 0.0, 0.0, 0.4, 0.0]])
     w = np.random.default_rng(0).uniform(0, 30, 12) * (np.arange(12) % 4 > 0)
     batches = tuple(
-        BatchKernel(
+        batch_kernel(
             Candidates(z[rows[batch == b]], y[rows[batch == b]], rows[batch == b]),
             v[b],
             w[batch == b],
@@ -613,7 +613,7 @@ def test_likelihood__of_batches_that_look_at_different_forms(engine: Engine, pre
     )
     previous = np.tile([0.4, 0.6], (120, 1))
     r = loss_weights(y, np.ones(120), rows, 2)
-    found = LikelihoodKernel(batches).evaluate(x, y, r, previous)
+    found = likelihood_kernel(batches).evaluate(x, y, r, previous)
     none = Penalty(0.0, 0.0, 0.0, 0.0)
     evaluate = dense_objective(z, y, np.ones(120), rows, batch, previous, none)
     value, by_v, by_w = evaluate(v, w)

@@ -18,9 +18,15 @@ from reference.objective import Penalty, dense_objective, finite_difference, gra
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import tiles as tiles_module
-from protodask.prototypes.batch_kernel import BatchKernel, Candidates
+from protodask.prototypes.batch_kernel import Candidates, batch_kernel
 from protodask.prototypes.kernel import ScoreKernel, Standardization, exponential
-from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, likelihood_slopes, merge_likelihoods
+from protodask.prototypes.likelihood import (
+    Likelihood,
+    LikelihoodKernel,
+    likelihood_kernel,
+    likelihood_slopes,
+    merge_likelihoods,
+)
 from protodask.prototypes.objective import LIKELIHOOD, RoundProblem, make_problem
 from protodask.prototypes.tiles import (
     Lengths,
@@ -75,14 +81,15 @@ class Case:
         previous = np.broadcast_to(self.previous, (len(self.target), self.n_classes))
         return self.standardized, self.target, self.weights, self.rows, self.batch, previous
 
-    def kernel(self, precision: Precision) -> LikelihoodKernel:
+    def kernel(self, precision: Precision, asleep: NDArray[np.bool_] | None = None) -> LikelihoodKernel:
         batches = []
         for number, v in enumerate(self.v):
             own = self.batch == number
             rows = self.rows[own]
             candidates = Candidates(self.standardized[rows], self.target[rows], rows)
-            batches.append(BatchKernel(candidates, v, self.w[own], self.standardization, precision))
-        return LikelihoodKernel(tuple(batches))
+            sleeping = None if asleep is None else asleep[own]
+            batches.append(batch_kernel(candidates, v, self.w[own], self.standardization, precision, asleep=sleeping))
+        return likelihood_kernel(batches)
 
     def evaluate(self, precision: Precision) -> Likelihood:
         return self.kernel(precision).evaluate(
@@ -279,13 +286,11 @@ def test_evaluate__rows_that_are_candidates_do_not_look_at_themselves(held: bool
 @pytest.mark.parametrize("seed", range(6))
 def test_evaluate__rows_that_are_candidates_asleep_leave_the_others_alone(seed: int) -> None:
     case = make_case(seed, n_rows=30, n_candidates=9, zeros=0.0)
-    (batch,) = case.kernel("float64").batches
     asleep = np.arange(9) == seed
-    batch = replace(batch, candidate_weight=np.where(asleep, 0.0, batch.candidate_weight))
+    case = replace(case, w=np.where(asleep, 0.0, case.w))
     arguments = case.raw.astype(np.float64), case.target, np.ones(30), case.previous
     found, expected = (
-        LikelihoodKernel((one,)).evaluate(*arguments, itself=themselves(case))
-        for one in (replace(batch, asleep=asleep), batch)
+        case.kernel("float64", sleeping).evaluate(*arguments, itself=themselves(case)) for sleeping in (asleep, None)
     )
     assert found.value == pytest.approx(expected.value, rel=1e-12)
     np.testing.assert_allclose(found.by_feature, expected.by_feature, rtol=1e-9)
@@ -323,12 +328,10 @@ def test_evaluate__of_rows_held_out_takes_their_loss_alone(
 def test_evaluate__of_candidates_asleep_leaves_out_their_gradient_alone(
     precision: Precision, case: Case, seed: int
 ) -> None:
-    kernel = case.kernel(precision)
     arguments = case.raw.astype(precision), case.target, case.row_weight, case.previous
-    plain = kernel.evaluate(*arguments)
+    plain = case.kernel(precision).evaluate(*arguments)
     asleep = (case.w == 0) & (np.random.default_rng(seed).random(len(case.w)) < 0.7)
-    batches = [replace(batch, asleep=asleep[case.batch == number]) for number, batch in enumerate(kernel.batches)]
-    found = LikelihoodKernel(tuple(batches)).evaluate(*arguments)
+    found = case.kernel(precision, asleep).evaluate(*arguments)
     assert found.value == pytest.approx(plain.value, rel=TOLERANCE[precision])
     assert distance(found.by_feature, plain.by_feature) <= TOLERANCE[precision] * max(case.term_norms()[0], 1e-300)
     assert (found.by_candidate[asleep] == 0).all()
@@ -438,7 +441,7 @@ def test_evaluate__of_large_offsets_in_float32_keeps_its_digits() -> None:
     case = make_case(3, 200, 3, 3, 30)
     standardization = Standardization(center, raw.std(axis=0))
     candidates = Candidates(standardization.apply(raw[case.rows]), case.target[case.rows], case.rows)
-    kernel = LikelihoodKernel((BatchKernel(candidates, case.v[0], case.w, standardization, "float32"),))
+    kernel = likelihood_kernel([batch_kernel(candidates, case.v[0], case.w, standardization, "float32")])
     found = kernel.evaluate(raw, case.target, case.row_weight, case.previous)
     data = ((raw - center) / raw.std(axis=0), case.target, case.weights, case.rows, case.batch, case.previous)
     value, by_v, by_w = dense_objective(*data, UNPENALISED)(case.v, case.w)

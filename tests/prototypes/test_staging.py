@@ -497,11 +497,11 @@ def test_steps__come_back_to_where_rows_held_out_lose_least(engine: Engine, monk
     np.testing.assert_array_equal(found.theta[problem.n_feature_weights :], weights[1][found.kept])
 
 
-@pytest.mark.parametrize(("many", "together"), [(1536, 2), (1537, 1)])
+@pytest.mark.parametrize(("many", "together"), [(2048, 2), (2049, 1)])
 def test_steps__look_at_every_row_in_each_round(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, many: int, together: int
 ) -> None:
-    problem, arrays = small_problem(2048)  # 1536 of them are trained on
+    problem, arrays = small_problem(2048)
     monkeypatch.setattr(steps_module, "MANY_ROWS", many)
     monkeypatch.setattr(steps_module, "FEWEST_STEPS", 1)
     steps, seen = steps_of(problem, engine, arrays, seed=2), list[list[int]]()
