@@ -59,8 +59,13 @@ class Panels:
         return values.reshape(len(values), self.n_panels, self.width).transpose(1, 0, 2)
 
 
+NO_PANELS = Panels(1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
 def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: int) -> Panels:
     """Panels for the prototypes `members`, of which `classes` gives every prototype's class; ascending by class."""
+    if len(members) == 0:
+        return NO_PANELS
     labels, counts = np.unique(classes[members], return_counts=True)
     width = _choose_width(counts, n_features)
     column: list[NDArray[np.int64]] = []
@@ -71,15 +76,11 @@ def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: 
         padded[:count] = members[classes[members] == label]
         column.append(padded)
         panel_class.extend([int(label)] * n_panels)
-    if not column:
-        return Panels(1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     return Panels(width, np.concatenate(column), np.array(panel_class, dtype=np.int64))
 
 
 def _choose_width(counts: NDArray[np.int64], n_features: int) -> int:
     """The width with the least work: columns with their padding, and the sums each panel adds."""
-    if len(counts) == 0:
-        return 1
     largest = int(counts.max())
     best, best_cost = largest, np.inf
     for pieces in range(1, max(1, largest // NARROWEST_PANEL) + 1):
