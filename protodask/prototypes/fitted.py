@@ -100,28 +100,36 @@ class FittedPrototypes:
         columns = self.columns
         if len(feature_names(columns)) != self.n_features:
             columns = tuple(Column(name) for name in self.feature_names)
-        found, first = [], 0
+        found, first, middles = [], 0, self._middles().tolist()
         for column in columns:
-            middle = 0.0 if column.kind == "nominal" else self._middle(first)
+            middle = 0.0 if column.kind == "nominal" else middles[first]
             found.append(column if column.filled is not None else replace(column, filled=middle))
             first += len(column.feature_names)
         return tuple(found)
 
-    def _middle(self, feature: int) -> float:
-        """The mean of a feature, or its median, as far as the batches tell, that of prototypes where it is only in
+    def _middles(self) -> Floats:
+        """The mean of each feature, or its median, as far as the batches tell, that of prototypes where it is only in
         differences; 0 if none looks at it.
         """
-        middle: float | None = None
+        found = np.full(self.n_features, np.nan)
+        for batch in reversed(self.batches):
+            plain = ~batch.scored
+            if batch.differences is not None:
+                plain[batch.differences.places] = False
+            found[batch.feature_index[plain][::-1]] = batch.center[plain][::-1]
         for batch in self.batches:
-            for place in batch.places_of(feature).tolist():
-                if batch.knots is None or place not in batch.knots.places:
-                    return float(batch.center[place])
-                if middle is None:
-                    middle = float(np.interp(0.0, batch.knots.scores[place], batch.knots.values[place]))
-        for batch in self.batches if middle is None else ():
-            if batch.n_prototypes and (values := batch.values_of(feature)) is not None:
-                return float(np.median(values))
-        return middle or 0.0
+            if batch.knots is None:
+                continue
+            for place in batch.knots.places:
+                if np.isnan(found[feature := batch.feature_index[place]]):
+                    found[feature] = np.interp(0.0, batch.knots.scores[place], batch.knots.values[place])
+        for batch in self.batches:
+            looked_at = batch.looked_at if batch.n_prototypes else np.zeros(0, dtype=np.int64)
+            for feature in looked_at[np.isnan(found[looked_at])].tolist():
+                if (values := batch.values_of(feature)) is not None:
+                    found[feature] = np.median(values)
+        known: Floats = np.where(np.isnan(found), 0.0, found)
+        return known
 
     def names_in(self, batch: Batch) -> tuple[str, ...]:
         """Names of the features of a batch, with the form that each is in, and differences as "x - 0.98 y"."""
