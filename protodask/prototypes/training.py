@@ -283,6 +283,8 @@ class Training:
         def report(problem: RoundProblem, state: Iteration, rows: int | None = None) -> None:
             if rows is None:
                 values.append(state.value)
+            if not self.callbacks:
+                return
             feature_weights, candidate_weight = problem.split(state.theta)
             event = IterationDone(
                 batch=number,
