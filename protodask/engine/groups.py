@@ -105,17 +105,16 @@ class Reader:
 
     def _read(self, source: Source, parts: Sequence[Source], number: int) -> Block:
         """A block of a source of which the leaves are given."""
-        active = frozenset(leaf.key for leaf in parts)
-        blocks = {leaf.key: self._read_leaf(leaf, number, active) for leaf in parts}
+        blocks = {leaf.key: self._read_leaf(leaf, number, parts) for leaf in parts}
         return assemble(source, lambda leaf: blocks[leaf.key])
 
-    def _read_leaf(self, leaf: Source, number: int, active: frozenset[str]) -> Block:
+    def _read_leaf(self, leaf: Source, number: int, parts: Sequence[Source]) -> Block:
         if leaf.resident:
             return leaf.read(number)
         block = self.cache.get(leaf.key, number)
         if block is None:
             block = leaf.read(number)
-            self.cache.offer(leaf.key, block, active, self.own)
+            self.cache.offer(leaf.key, block, {one.key for one in parts}, self.own)
         return block
 
     def stream(self, source: Source, numbers: Sequence[int]) -> Iterator[Block]:

@@ -61,12 +61,10 @@ class Candidates:
         return Candidates, (self.features, self.classes, self.rows)
 
     @cached_property
-    def rows_sorted(self) -> Integers:
-        return self.rows[self._by_row]
-
-    @cached_property
-    def _by_row(self) -> Integers:
-        return np.argsort(self.rows, kind="stable")
+    def _by_row(self) -> Pairs:
+        """Rows, ascending, and which of the candidates they are."""
+        order = np.argsort(self.rows, kind="stable")
+        return self.rows[order], order
 
     @cached_property
     def labels(self) -> Integers:
@@ -91,8 +89,9 @@ class Candidates:
 
     def within(self, start: int, stop: int) -> Pairs:
         """Which of the rows from `start` to before `stop` are candidates, counted from `start`, and which."""
-        first, last = np.searchsorted(self.rows_sorted, (start, stop))
-        return self.rows_sorted[first:last] - start, self._by_row[first:last]
+        rows, which = self._by_row
+        here = slice(*np.searchsorted(rows, (start, stop)))
+        return rows[here] - start, which[here]
 
     def arranged(self, active: Chosen, idle: Chosen, looked_at: Chosen) -> Arranged:
         """Given which are which, and the features of positive weight."""

@@ -48,7 +48,8 @@ and half as many steps flights lose 0.01 more."""
 
 ROUNDS, FEWEST_STEPS = 5, 600
 """Through all rows, and steps where these are fewer. With 6 flights lose 0.0018 less and a fit takes a fifth longer;
-with 800 steps diamonds lose 0.005 less, storms, star and taxa the same to half a per cent."""
+with 800 steps of two blocks in place of 500 diamonds lose 0.005 less, storms, star and taxa the same to half a per
+cent."""
 
 RATE, WARM_UP = 0.15, 20
 """Largest rate, and steps until it is reached. With 0.1 diamonds and weather lose as much to 0.2 per cent."""
