@@ -32,7 +32,7 @@ from protodask.prototypes.fitting import own_directory, training_data
 from protodask.prototypes.forms import settled
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.planning import require_shape
-from protodask.prototypes.training import warn_of_large_weights
+from protodask.prototypes.training_data import warn_of_large_weights
 
 EXPANSIONS = "expansions.log"
 """In a run directory: the record of what was expanded."""

@@ -38,7 +38,8 @@ from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.persistence import save_model
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
-from protodask.prototypes.training import Training, TrainingData, first_model
+from protodask.prototypes.training import Training, first_model
+from protodask.prototypes.training_data import TrainingData
 from protodask.selection.holdout import HELD_OUT_RIGHT, FoldData, RightSums, fold_parts
 from protodask.selection.tuning import require_reach
 

@@ -17,7 +17,7 @@ from protodask.data.format.schema import FEATURES, Column
 from protodask.engine import Block
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.training_data import TrainingData
 
 Costed = tuple[Sequence[str], Sequence[float]]
 """The columns of a feature, and the coefficients of what it costs, constant first."""

@@ -30,7 +30,8 @@ from protodask.prototypes.history import BatchRecord, Callback, FitEvent
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
-from protodask.prototypes.training import Training, TrainingData, first_model, forms_of
+from protodask.prototypes.training import Training, first_model
+from protodask.prototypes.training_data import TrainingData, forms_of
 
 MOST_TOGETHER = 20
 """Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""

@@ -57,7 +57,7 @@ from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import TrainingData, warn_of_large_weights
+from protodask.prototypes.training_data import TrainingData, warn_of_large_weights
 
 if TYPE_CHECKING:
     from protodask.explain import Explanation

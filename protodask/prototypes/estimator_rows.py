@@ -22,7 +22,7 @@ from protodask.prototypes.fitting import StoredRows, fit_rows
 from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.training_data import TrainingData
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
-from protodask.prototypes.training import TrainingData, warn_of_large_weights
+from protodask.prototypes.training_data import TrainingData, warn_of_large_weights
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from protodask.engine.together import all_together
 from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.runs import environment
-from protodask.prototypes.training import warn_of_large_weights
+from protodask.prototypes.training_data import warn_of_large_weights
 from protodask.robust.bundle import Pass, PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
 from protodask.robust.config import RobustConfig

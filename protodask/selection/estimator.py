@@ -14,7 +14,7 @@ from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.estimator import Batches, PrototypeSetClassifier
 from protodask.prototypes.fitting import FitRun
-from protodask.prototypes.training import warn_of_large_weights
+from protodask.prototypes.training_data import warn_of_large_weights
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import SearchResult, as_rows
 from protodask.selection.search import Listener

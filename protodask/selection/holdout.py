@@ -26,8 +26,9 @@ from protodask.prototypes.draws import held_out_parts, trained_on, without_fold
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.rounds import marginal_loss
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import TrainingData, marginal_loss
+from protodask.prototypes.training_data import TrainingData
 
 Floats = NDArray[np.float64]
 

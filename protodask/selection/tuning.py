@@ -26,7 +26,7 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
-from protodask.prototypes.training import TrainingData, forms_of, warn_of_large_weights
+from protodask.prototypes.training_data import TrainingData, forms_of, warn_of_large_weights
 from protodask.selection.config import SearchConfig
 from protodask.selection.holdout import ROWS_LOSS, fold_parts
 from protodask.selection.results import SEARCH, Draw, SearchResult, Trial, best_of, best_trial, choose

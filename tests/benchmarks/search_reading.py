@@ -34,9 +34,10 @@ from protodask.prototypes.fitting import StoredRows, dataset_for_training
 from protodask.prototypes.folds import folded_source, make_folds
 from protodask.prototypes.footprint import shape_of
 from protodask.prototypes.planning import require_shape
+from protodask.prototypes.rounds import marginal_loss
 from protodask.prototypes.runs import RunDirectory, read_run
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.training import TrainingData, marginal_loss
+from protodask.prototypes.training_data import TrainingData
 from protodask.selection.config import SearchConfig
 from protodask.selection.holdout import FoldData
 from protodask.selection.results import SearchResult

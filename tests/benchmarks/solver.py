@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.prototypes import objective as objective_module
-from protodask.prototypes import training as training_module
+from protodask.prototypes import rounds as rounds_module
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.estimator import PrototypeSetClassifier
@@ -104,7 +104,7 @@ class Outcome:
 def in_the_way(way: Way) -> Iterator[None]:
     with (
         patch.object(objective_module, "solver_scale", way.scale),
-        patch.object(training_module, "starting_point", way.starting_point),
+        patch.object(rounds_module, "starting_point", way.starting_point),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -15,7 +15,7 @@ from protodask.data.format.summary import summarize
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.splines import Spline, SplineCalibration
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.training_data import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -24,7 +24,7 @@ from protodask.prototypes.draws import Fitting
 from protodask.prototypes.fitting import score_keeper
 from protodask.prototypes.history import BatchRecord, FitEvent
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.training_data import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]

@@ -24,7 +24,7 @@ from protodask.explain import Explained, all_prototypes, explain_rows, explanati
 from protodask.explain.importance import permutation_importance
 from protodask.explain.surface import surface, typical_point
 from protodask.prototypes import FitConfig, PrototypeSet, load_model
-from protodask.prototypes import training as training_module
+from protodask.prototypes import rounds as rounds_module
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.forms import (
@@ -43,7 +43,8 @@ from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.pruning import prune
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training
+from protodask.prototypes.training_data import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
@@ -214,7 +215,7 @@ def test_training__is_that_on_the_differences_as_columns(
     engine: Engine, training_data: MakeData, monkeypatch: pytest.MonkeyPatch, weights: FeatureWeights
 ) -> None:
     # That features are forms of fewer others is what the starting point alone knows of.
-    monkeypatch.setattr(training_module, "starting_point", lambda one: starting_point(replace(one, columns=None)))
+    monkeypatch.setattr(rounds_module, "starting_point", lambda one: starting_point(replace(one, columns=None)))
     config = FitConfig.of("source", n_candidates=16, lambda_w=1e-4, tolerance=1e-4, seed=3, precision="float64")
     config = replace(config, feature_forms="all", feature_weights=weights)
     data = training_data(stones(150))

@@ -22,7 +22,8 @@ from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.history import BatchDone, BatchStarted, FitEvent
 from protodask.prototypes.run_progress import read_progress
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training
+from protodask.prototypes.training_data import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]

@@ -22,9 +22,11 @@ from protodask.prototypes.candidates import HELD_OUT
 from protodask.prototypes.draws import held_out_parts
 from protodask.prototypes.history import BatchRecord, FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.rounds import FINISHING, finishing_iterations
 from protodask.prototypes.run_progress import read_progress
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.training import FINISHING, Training, TrainingData, finishing_iterations
+from protodask.prototypes.training import Training
+from protodask.prototypes.training_data import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]

@@ -21,8 +21,8 @@ from protodask import PrototypeSetClassifier
 from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source
 from protodask.prototypes import FitConfig, PrototypeSet
+from protodask.prototypes import rounds as rounds_module
 from protodask.prototypes import tiles as tiles_module
-from protodask.prototypes import training as training_module
 from protodask.prototypes.batch_kernel import Candidates, batch_kernel
 from protodask.prototypes.config import FeatureForms, FeatureWeights
 from protodask.prototypes.fitted import SCORED_ROWS
@@ -50,7 +50,8 @@ from protodask.prototypes.objective import make_problem, starting_point
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.steps import stepping_start
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training
+from protodask.prototypes.training_data import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
@@ -264,7 +265,7 @@ def test_training__is_that_on_the_forms_themselves(
     weights: FeatureWeights,
 ) -> None:
     # That features are forms of fewer others is what the starting point alone knows of.
-    monkeypatch.setattr(training_module, "starting_point", lambda one: starting_point(replace(one, columns=None)))
+    monkeypatch.setattr(rounds_module, "starting_point", lambda one: starting_point(replace(one, columns=None)))
     config = replace(CONFIG, feature_forms=forms, feature_weights=weights)
     data = training_data(lognormal(150))
     model, history = Training(data, config, engine, MemoryScores()).run()

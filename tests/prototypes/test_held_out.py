@@ -22,7 +22,8 @@ from protodask.prototypes.fitting import dataset_for_training
 from protodask.prototypes.folds import FOLD, folded_source, make_folds
 from protodask.prototypes.history import FitEvent, IterationDone
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training
+from protodask.prototypes.training_data import TrainingData
 from protodask.selection.holdout import JUDGED, fold_parts
 
 Arrays = dict[str, NDArray[Any]]

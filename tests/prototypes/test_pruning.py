@@ -21,7 +21,7 @@ from protodask.prototypes.objective import Objective, Penalty
 from protodask.prototypes.pruning import COSTS, PRUNED, _Fitting, _join, _known_rows, _Rows, prune
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.splines import SplineCalibration
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.training_data import TrainingData
 
 from reference import objective as oracle  # isort: skip
 

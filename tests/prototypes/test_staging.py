@@ -34,6 +34,7 @@ from protodask.prototypes.history import BatchDone, FitEvent, IterationDone
 from protodask.prototypes.kernel import Standardization, exponential, row_side
 from protodask.prototypes.objective import LIKELIHOOD, Penalty, RoundProblem, make_problem, starting_point
 from protodask.prototypes.planning import plan_shape, stepped_rows
+from protodask.prototypes.rounds import Round
 from protodask.prototypes.run_progress import read_progress
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.scores import MemoryScores
@@ -41,7 +42,8 @@ from protodask.prototypes.solver import Iteration
 from protodask.prototypes.staging import Stage, first_rows, take_stage
 from protodask.prototypes.steps import Steps, stepping_start, worth_keeping
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training
+from protodask.prototypes.training_data import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]
@@ -116,7 +118,7 @@ def test_plans__allow_for_the_memory_that_stages_take(
             tracemalloc.stop()
         return found
 
-    monkeypatch.setattr("protodask.prototypes.training.take_stage", measured)
+    monkeypatch.setattr("protodask.prototypes.rounds.take_stage", measured)
     with thread_engine(1) as engine, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit(data, config, engine=engine)
@@ -207,11 +209,11 @@ def test_stages__minimise_the_formula_of_their_rows(
     (part,) = held_out_parts(engine, data, config, grouped=False)
     seen: list[RoundProblem] = []
 
-    def noted(self: Training, source: Source, problem: RoundProblem, *others: Any) -> tuple[None, Any, tuple[()]]:
+    def noted(self: Round, problem: RoundProblem, scored: bool) -> tuple[None, Any, tuple[()]]:
         seen.append(problem)
         return None, np.ones(problem.n_candidates, dtype=np.bool_), ()
 
-    monkeypatch.setattr(Training, "_take_steps", noted)
+    monkeypatch.setattr(Round, "_take_steps", noted)
     Training(part, config, engine, MemoryScores()).run()
     (problem,) = seen
     random = np.random.default_rng(0)
@@ -386,7 +388,7 @@ def test_steps__are_not_taken_where_a_class_has_no_row_that_counts(
     first = np.argsort(priority(CONFIG.seed, 0, np.arange(ROWS)))
     arrays["target"][:] = 0
     arrays["target"][first[450:510]] = 1  # none among the first four hundred
-    monkeypatch.setattr("protodask.prototypes.training.staged_rows", lambda *given: 400)
+    monkeypatch.setattr("protodask.prototypes.rounds.staged_rows", lambda *given: 400)
     _, history = trained(engine, training_data(arrays))
     assert history[0].stages == ()
 

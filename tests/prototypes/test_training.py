@@ -15,7 +15,7 @@ from protodask.engine import Block, Engine, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.threads import ThreadScheduler
-from protodask.prototypes import training as training_module
+from protodask.prototypes import rounds as rounds_module
 from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.draws import held_out_parts
@@ -25,7 +25,8 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.objective import START_WEIGHT, likelihood_block
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.solver import Solution, solve, solver_scale
-from protodask.prototypes.training import Training, TrainingData, first_model, make_batch
+from protodask.prototypes.training import Training, first_model, make_batch
+from protodask.prototypes.training_data import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]
@@ -142,7 +143,7 @@ def test_training__goes_on_in_float64_where_float32_finds_no_descent_and_counts_
         solutions.append(solve(*arguments))
         return replace(solutions[0], status="line search failed") if len(solutions) == 1 else solutions[-1]
 
-    monkeypatch.setattr(training_module, "solve", failing)
+    monkeypatch.setattr(rounds_module, "solve", failing)
     data = training_data(make_rows(300, 2), 512)
     config = FitConfig.of("source", n_candidates=40, **QUICK)
     _, (record,) = Training(data, config, serial, MemoryScores(), callbacks=[events.append]).run()
@@ -165,7 +166,7 @@ def test_training__keeps_what_float32_found_where_float64_finds_nothing(
         held_out = solutions[0].held_out if len(solutions) == 1 else float("nan")  # not an iteration was made
         return replace(solutions[-1], status="line search failed", held_out=held_out)
 
-    monkeypatch.setattr(training_module, "solve", failing)
+    monkeypatch.setattr(rounds_module, "solve", failing)
     config = FitConfig.of("source", n_candidates=40, hold_out=0.25, **QUICK)
     (data,) = held_out_parts(serial, training_data(make_rows(300, 2), 512), config, grouped=False)
     with pytest.warns(ConvergenceWarning, match="line search failed"):

@@ -9,7 +9,7 @@ from protodask.engine import Block, Engine, Source, array_source, zip_sources
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.draws import HoldOut, without_fold
 from protodask.prototypes.folds import folded_source, make_folds
-from protodask.prototypes.training import marginal_loss
+from protodask.prototypes.rounds import marginal_loss
 from protodask.selection.holdout import HELD_OUT_LOSS, HELD_OUT_RIGHT, JUDGED
 
 Arrays = dict[str, NDArray[Any]]

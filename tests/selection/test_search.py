@@ -15,9 +15,11 @@ from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.draws import without_fold
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.folds import check_training_parts, folded_source, make_folds
+from protodask.prototypes.rounds import marginal_loss
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.training import Training, TrainingData, marginal_loss
+from protodask.prototypes.training import Training
+from protodask.prototypes.training_data import TrainingData
 from protodask.selection.holdout import JUDGED, FoldData, fold_parts
 from protodask.selection.search import (
     FoldStep,
