@@ -313,8 +313,8 @@ def cost_block(block: Block, problem: RoundProblem, theta: Floats) -> Costs:
     feature_weights, candidate_weight = problem.split(theta)
     columns = np.arange(problem.n_features) if problem.columns is None else problem.columns
     sides = [
-        kernel_side(candidates.features[own][:, v > 0], v, problem.precision)
-        for own, v in zip(problem.places, feature_weights, strict=True)
+        kernel_side(own.features[:, v > 0], v, problem.precision)
+        for own, v in zip(problem.batches, feature_weights, strict=True)
     ]
     of_rows = [row_side(side.active, problem.standardization, columns, side.dtype) for side in sides]
     costs, loss = np.zeros(problem.n_candidates), 0.0

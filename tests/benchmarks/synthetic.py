@@ -77,6 +77,18 @@ def bits(random: np.random.Generator, rows: int) -> Features:
     return random.integers(0, 2, (rows, 15)).astype(float)
 
 
+def categories(random: np.random.Generator, rows: int) -> Features:
+    """Eight columns of three ranks each, a column of zeros and ones for each rank."""
+    return np.eye(3)[random.integers(0, 3, (rows, 8))].reshape(rows, 24)
+
+
+def grade(x: Features) -> NDArray[Any]:
+    """One rank alone is a class; else how many of three sums of ranks are large decides, as where people grade."""
+    rank = x.reshape(len(x), 8, 3) @ np.arange(3)
+    large = (rank[:, 1] + rank[:, 2] >= 2) * 1 + (rank[:, 3:6].sum(1) >= 3) + (rank[:, 6] + rank[:, 7] >= 3)
+    return np.where(rank[:, 0] == 2, 0, 1 + np.minimum(large, 2))
+
+
 def mostly_zero(random: np.random.Generator, rows: int) -> Features:
     return np.where(random.random((rows, 50)) < 0.9, 0, random.standard_normal((rows, 50)))
 
@@ -103,6 +115,7 @@ PROBLEMS: dict[str, Problem] = {
     "heavy tails": of_rule(lambda random, rows: random.standard_cauchy((rows, 8)), lambda x: x[:, 0] + x[:, 1] > 0),
     "products": of_rule(lambda random, rows: np.exp(2 * normal(8)(random, rows)), lambda x: x[:, 0] * x[:, 1] > 1),
     "thresholds": of_rule(normal(10), lambda x: ((x[:, 0] > 0.3) & (x[:, 1] > -0.2)) | (x[:, 2] > 1.2)),
+    "graded categories": of_rule(categories, grade),
     "mostly zero": of_rule(mostly_zero, lambda x: x[:, :5].sum(1) > 0),
     "angles": of_rule(normal(6), lambda x: np.floor(3 * np.arctan2(x[:, 0], x[:, 1])) % 2),
     "ratios": of_rule(normal(5), lambda x: x[:, 0] / x[:, 1] > 1),
