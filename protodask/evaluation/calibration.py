@@ -2,13 +2,19 @@
 
 `K` classes; the probability of each class falls into fixed bins of equal width. For a class and a bin, over its rows,
 
-    predicted = sum s p / sum s        observed = sum s [y = k] / sum s        n = (sum s)^2 / sum s^2
+    predicted = sum s p / sum s        observed = sum s [y = k] / sum s
 
 and the band is Wilson's interval for the share `observed` of `n` draws: with `z` the normal quantile,
 
     (observed + z^2 / 2n -+ z sqrt(observed (1 - observed) / n + z^2 / 4n^2)) / (1 + z^2 / n).
 
-`n` is the effective number of rows: that of equal weights with which the share would have the variance it has.
+`n` is the number of rows of equal weight with which the share would have the variance it has, where rows of the class
+and others weigh unlike each other, as in a log of which one class was thinned:
+
+    n = sum s / (m_k (1 - observed) + m_-k observed),    m_k = sum s^2 [y = k] / sum s [y = k]
+
+with `m_-k` the same of the others; where a bin has none of either, `m` is that of all bins. Without weights `n` is the
+number of rows.
 
 What makes a model's probabilities such shares is a spline for each class (`control_points`), kept with the model.
 """
@@ -51,6 +57,8 @@ class CalibrationSums:
     """`sum s p`."""
     outcome: Floats
     """`sum s [y = k]`."""
+    outcome_squares: Floats
+    """`sum s^2 [y = k]`."""
 
 
 @dataclass(frozen=True)
@@ -94,18 +102,18 @@ def calibration_sums(outcomes: Outcomes, n_bins: int) -> CalibrationSums:
         own = outcomes.target == position
         sums.rows[position] = np.bincount(bins, minlength=n_bins)
         sums.weight[position] = np.bincount(bins, weights=weight, minlength=n_bins)
-        sums.squares[position] = np.bincount(bins, weights=np.square(weight), minlength=n_bins)
+        square = np.square(weight)
+        sums.squares[position] = np.bincount(bins, weights=square, minlength=n_bins)
         sums.predicted[position] = np.bincount(bins, weights=weight * predicted, minlength=n_bins)
         sums.outcome[position] = np.bincount(bins[own], weights=weight[own], minlength=n_bins)
+        sums.outcome_squares[position] = np.bincount(bins[own], weights=square[own], minlength=n_bins)
     return sums
 
 
 def no_calibration(n_classes: int, n_bins: int) -> CalibrationSums:
     """The sums over no rows: the identity of merging."""
     shape = (n_classes, n_bins)
-    return CalibrationSums(
-        np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    )
+    return CalibrationSums(np.zeros(shape, dtype=np.int64), *np.zeros((5, *shape)))
 
 
 def finish_calibration(sums: CalibrationSums, classes: Sequence[Label], confidence: float = 0.95) -> CalibrationCurve:
@@ -115,8 +123,10 @@ def finish_calibration(sums: CalibrationSums, classes: Sequence[Label], confiden
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         predicted = np.where(present, sums.predicted / sums.weight, np.nan)
         observed = np.where(present, np.minimum(sums.outcome / sums.weight, 1.0), np.nan)
-        effective = np.where(present, np.square(sums.weight) / sums.squares, np.nan)
-    low, high = wilson_interval(observed, effective, confidence)
+        own = _weighs(sums.outcome, sums.outcome_squares, sums)
+        others = _weighs(sums.weight - sums.outcome, sums.squares - sums.outcome_squares, sums)
+        rows = np.where(present, sums.weight / (own * (1 - observed) + others * observed), np.nan)
+    low, high = wilson_interval(observed, rows, confidence)
     return CalibrationCurve(
         classes=tuple(classes),
         edges=np.linspace(0, 1, n_bins + 1),
@@ -128,6 +138,13 @@ def finish_calibration(sums: CalibrationSums, classes: Sequence[Label], confiden
         high=high,
         confidence=confidence,
     )
+
+
+def _weighs(weight: Floats, squares: Floats, sums: CalibrationSums) -> Floats:
+    """`m` of some of the rows by class and bin: of all bins where a bin has none, of all rows where there are none."""
+    of_any, total = sums.squares.sum(axis=1) / sums.weight.sum(axis=1), weight.sum(axis=1)
+    of_bins = np.where(total > 0, squares.sum(axis=1) / total, of_any)
+    return np.where(weight > 0, squares / weight, of_bins[:, None])
 
 
 def wilson_interval(share: Floats, count: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:

@@ -43,10 +43,16 @@ def check_rows(source: Source) -> Source:
     return source
 
 
-def check_weight(weight: float) -> None:
-    """Refuse the sum of the weights of all rows unless sums over the rows can be divided by it."""
+def check_weight(weight: float, squares: float = 1.0) -> None:
+    """Refuse the sums of the weights of all rows, and of their squares, unless one can divide by them."""
     if weight > 0 and math.isfinite(weight):
-        return
+        if squares > 0 and math.isfinite(squares):
+            return
+        raise InputError(
+            "overflow",
+            "The squares of the weights are too large, or too small, to be added up.",
+            "Divide all weights by one number.",
+        )
     if weight > 0:
         raise InputError(
             "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."

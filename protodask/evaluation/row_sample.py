@@ -74,8 +74,9 @@ def spread(sample: RowSample) -> Integers:
     """
     if len(sample.weight) == 0 or (sample.weight == sample.weight[0]).all():
         return np.arange(len(sample.weight))
-    total = np.cumsum(sample.weight)
-    count = max(1, round(float(total[-1]) ** 2 / float(sample.weight @ sample.weight)))
+    share = sample.weight / sample.weight.max()
+    total = np.cumsum(share)
+    count = max(1, round(float(total[-1]) ** 2 / float(share @ share)))
     found: Integers = np.searchsorted(total, (np.arange(count) + 0.5) / count * total[-1])
     return found
 

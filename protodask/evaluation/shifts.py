@@ -15,8 +15,17 @@ the p-value is that of `X^2`. Bins that hold fewer than 10 rows of the smaller s
 for it, and each is tested by itself as well: given `a_b + b_b`, `b_b` is hypergeometric. The smallest of these p-values
 counts, times their number (Bonferroni).
 
-Rows with weights count as `n = (sum s)^2 / sum s^2` rows. All of this takes rows for independent. Where they come in
-clusters, such as the rows of one customer or one hour, chance makes larger differences, and p-values are too small.
+Rows with weights `s` may weigh more in one bin than in another, as where some of a log were dropped. With `W = sum s`,
+`m_b = sum s^2 / sum s` of the rows in a bin, and `p_b` the shares of both samples together, the shares of a sample are
+
+    sum_b m_b p_b (e_b - p) (e_b - p)^T / W
+
+around those of all there are, `e_b` the unit vectors; the statistic is the difference of both, squared, in units of the
+sum of their covariances. Where all weigh the same, that is Pearson's. A bin by itself counts as of so many rows of
+equal weight as would tell as much of its share. The index takes all rows for `n = (sum s)^2 / sum s^2` alike.
+
+All of this takes rows for independent. Where they come in clusters, such as the rows of one customer or one hour,
+chance makes larger differences, and p-values are too small.
 """
 
 from __future__ import annotations
@@ -26,6 +35,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from protodask.engine.records import Floats
+from protodask.evaluation.row_moments import BinSums
 
 FEW = 10.0
 """Expected rows below which a bin is tested by itself."""
@@ -44,39 +54,53 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def stability_index(before: Floats, after: Floats) -> float:
-    """Population stability index of rows by bin (B,), as the module says; 0 where either has no rows."""
-    n, m = float(before.sum()), float(after.sum())
-    if n <= 0 or m <= 0:
+def stability_index(before: BinSums, after: BinSums) -> float:
+    """Population stability index of rows by bin, as the module says; 0 where either has no rows."""
+    if min(before.rows, after.rows) <= 0:
         return 0.0
-    p, q = (before + 0.5) / (n + len(before) / 2), (after + 0.5) / (m + len(after) / 2)
+    p, q = ((one.counts + 0.5) / (one.rows + len(one.weight) / 2) for one in (before, after))
     return float(np.sum((p - q) * np.log(p / q)))
 
 
-def shift_p_value(before: Floats, after: Floats) -> float:
-    """Probability of so large a difference between rows by bin (B,) of one distribution; 1 where nobody can tell."""
+def shift_p_value(before: BinSums, after: BinSums) -> float:
+    """Probability of so large a difference between rows by bin of one distribution; 1 where nobody can tell."""
     from scipy.stats import chi2
 
-    total = before + after
-    n, m = float(before.sum()), float(after.sum())
-    if n <= 0 or m <= 0:
+    if min(before.rows, after.rows) <= 0:
         return 1.0
-    present = total > 0
-    rare = present & (total * min(n, m) / (n + m) < FEW)
-    groups = [np.array([before[index], after[index]]) for index in np.flatnonzero(present & ~rare)]
+    present = (before.weight + after.weight) > 0
+    before, after = (BinSums(one.weight[present], one.squares[present]) for one in (before, after))
+    n, m, shares = _common(before, after)
+    rare = shares * np.minimum(n, m) < FEW
+    found = [
+        _one_bin(float(before.shares[b] * n[b]), float(after.shares[b] * m[b]), float(n[b]), float(m[b]))
+        for b in np.flatnonzero(rare)
+    ]
     if rare.any():
-        rest = np.array([before[rare].sum(), after[rare].sum()])
-        if rest.sum() * min(n, m) / (n + m) >= FEW or not groups:
-            groups.append(rest)
-        else:
-            smallest = min(range(len(groups)), key=lambda index: float(groups[index].sum()))
-            groups[smallest] = groups[smallest] + rest
-    found = [_one_bin(before[index], after[index], n, m) for index in np.flatnonzero(rare)]
-    if len(groups) > 1:
-        table = np.array(groups)
-        statistic = n * m * float(np.sum(np.square(table[:, 0] / n - table[:, 1] / m) / table.sum(axis=1)))
-        found.append(float(chi2.sf(statistic, len(groups) - 1)))
+        before, after = before.together(rare), after.together(rare)
+        n, m, shares = _common(before, after)
+        if len(shares) > 1 and shares[-1] * min(n[-1], m[-1]) < FEW:
+            smallest = np.arange(len(shares)) == np.argmin(shares[:-1])
+            smallest[-1] = True
+            before, after = before.together(smallest), after.together(smallest)
+            shares = _common(before, after)[2]
+    if len(shares) > 1:
+        apart = np.eye(len(shares)) - shares[:, None]
+        covariance = sum(
+            (apart * (one.quotients(other) * shares)) @ apart.T / one.weight.sum()
+            for one, other in ((before, after), (after, before))
+        )
+        difference = (before.shares - after.shares)[:-1]
+        statistic = float(difference @ np.linalg.solve(covariance[:-1, :-1], difference))
+        found.append(float(chi2.sf(statistic, len(shares) - 1)))
     return min(1.0, len(found) * min(found)) if found else 1.0
+
+
+def _common(before: BinSums, after: BinSums) -> tuple[Floats, Floats, Floats]:
+    """Rows of each that would tell as much of a bin's share, and the shares of both together, by bin."""
+    together = before.rows + after.rows
+    shares = before.shares * (before.rows / together) + after.shares * (after.rows / together)
+    return before.rows_of_shares(shares, after), after.rows_of_shares(shares, before), shares
 
 
 def _one_bin(before: float, after: float, n: float, m: float) -> float:

@@ -22,7 +22,7 @@ from protodask.evaluation.calibration import CalibrationSums, calibration_sums
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.paired import row_losses
-from protodask.evaluation.row_moments import Moments, moments, no_moments
+from protodask.evaluation.row_moments import BinSums, Moments, bin_sums, moments, no_moments
 from protodask.evaluation.row_sample import RowSample, draw_sample, sample_rows, sample_size, spread
 from protodask.prototypes.fitted import familiarity
 from protodask.prototypes.model import PrototypeSet
@@ -137,16 +137,15 @@ class StreamSums:
     summary: Summary
     """Of the features, all rows as of one class."""
     weight_squares: float
-    counts: Floats
-    """`sum s` of each feature by bin (D, 21)."""
-    familiarity: Floats
-    """`sum s` by bin of familiarity."""
-    predicted: Floats
-    """`sum s` by predicted class (K,)."""
+    counts: BinSums
+    """Of each feature (D, 21)."""
+    familiarity: BinSums
+    predicted: BinSums
+    """By predicted class (K,)."""
     probability: Floats
     """`sum s p_k` (K,)."""
-    labels: Floats
-    """`sum s` by class, those that the model does not know at the end."""
+    labels: BinSums
+    """By class, those that the model does not know at the end."""
     figures: Moments
     """Of labelled rows: see `LOSS`."""
     calibration: CalibrationSums
@@ -177,15 +176,15 @@ def sum_seen(seen: SeenRows, watch: Watch) -> StreamSums:
     """The sums over some rows."""
     features, target, counted, probability = seen.features, seen.target, seen.counted, seen.probability
     n_rows, n_classes = len(seen.rows), watch.model.n_classes
-    counts = np.zeros((len(watch.features), MOST_BINS))
+    counts = BinSums(*np.zeros((2, len(watch.features), MOST_BINS)))
     for first in range(0, len(watch.features), SLAB_COLUMNS):
         columns = np.ascontiguousarray(features[:, first : first + SLAB_COLUMNS].T)
         for column, values in enumerate(columns, start=first):
-            placed = watch.features[column].place(values)
-            counts[column] = np.bincount(placed, weights=seen.weight, minlength=MOST_BINS)
-    labels, figures = np.zeros(watch.n_labels), no_moments(RESIDUAL + n_classes)
+            found = bin_sums(watch.features[column].place(values), seen.weight, MOST_BINS)
+            counts.weight[column], counts.squares[column] = found.weight, found.squares
+    labels, figures = BinSums(*np.zeros((2, watch.n_labels))), no_moments(RESIDUAL + n_classes)
     if target is not None:
-        labels = np.bincount(target, weights=counted, minlength=watch.n_labels).astype(np.float64)
+        labels = bin_sums(target, seen.weight, watch.n_labels)
         for first in range(0, n_rows, SLAB_ROWS):
             own = slice(first, first + SLAB_ROWS)
             figures += moments(_figures(probability[own], target[own], watch.n_labels), counted[own])
@@ -194,10 +193,8 @@ def sum_seen(seen: SeenRows, watch: Watch) -> StreamSums:
         summary,
         float(np.square(counted).sum()),
         counts,
-        np.bincount(watch.familiarity.place(seen.evidence), weights=counted, minlength=watch.familiarity.count).astype(
-            np.float64
-        ),
-        np.bincount(probability.argmax(axis=1), weights=counted, minlength=n_classes).astype(np.float64),
+        bin_sums(watch.familiarity.place(seen.evidence), seen.weight, watch.familiarity.count),
+        bin_sums(probability.argmax(axis=1), seen.weight, n_classes),
         counted @ probability.astype(np.float64),
         labels,
         figures,
@@ -268,7 +265,7 @@ def learn_bins(engine: Engine, source: Source, model: PrototypeSet, n_batches: i
 def watch_stream(engine: Engine, source: Source, watch: Watch) -> StreamSums:
     """One pass of the model over a source of features, and of targets if the watch has codes for them."""
     found = engine.reduce(check_rows(source), STREAM, engine.share(watch), label="monitor")
-    check_weight(found.summary.weight)
+    check_weight(found.summary.weight, found.weight_squares)
     return found
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from protodask.data.format.schema import Label, label_numbers, numbers_of
-from protodask.engine.records import Floats
 from protodask.evaluation.interval import normal_quantile
+from protodask.evaluation.row_moments import BinSums
 from protodask.evaluation.shifts import (
     holm,
     mean_difference,
@@ -142,7 +142,7 @@ def compare_profiles(before: StreamProfile, after: StreamProfile, significance: 
         significance,
         _features(before, after, significance),
         labels,
-        _shares(before, after, before.classes, before.predicted, after.predicted, significance),
+        _shares(before.classes, before.predicted, after.predicted, significance),
         _familiarity(before, after, significance),
         outcomes,
         min(
@@ -153,10 +153,7 @@ def compare_profiles(before: StreamProfile, after: StreamProfile, significance: 
 
 
 def _features(before: StreamProfile, after: StreamProfile, significance: float) -> tuple[FeatureChange, ...]:
-    pairs = [
-        (before.effective(old.counts), after.effective(new.counts))
-        for old, new in zip(before.features, after.features, strict=True)
-    ]
+    pairs = [(old.counts, new.counts) for old, new in zip(before.features, after.features, strict=True)]
     adjusted = holm([shift_p_value(*pair) for pair in pairs])
     chances = holm(
         [outside_p_value(before.effective_rows, after.effective_rows, new.outside) for new in after.features]
@@ -181,24 +178,15 @@ def _features(before: StreamProfile, after: StreamProfile, significance: float) 
     return tuple(sorted(found, key=lambda feature: (not feature.significant, -feature.index)))
 
 
-def _shares(
-    before: StreamProfile,
-    after: StreamProfile,
-    labels: Sequence[Label],
-    old: Floats,
-    new: Floats,
-    significance: float,
-) -> ShareChange:
-    first, second = old / before.weight, new / after.weight
-    effective = before.effective(old), after.effective(new)
-    p_value = shift_p_value(*effective)
+def _shares(labels: Sequence[Label], old: BinSums, new: BinSums, significance: float) -> ShareChange:
+    p_value = shift_p_value(old, new)
     return ShareChange(
         tuple(labels),
-        tuple(first.tolist()),
-        tuple(second.tolist()),
-        stability_index(*effective),
+        tuple(old.shares.tolist()),
+        tuple(new.shares.tolist()),
+        stability_index(old, new),
         p_value,
-        float(np.abs(second - first).max()) if p_value < significance else 0.0,
+        float(np.abs(new.shares - old.shares).max()) if p_value < significance else 0.0,
     )
 
 
@@ -207,17 +195,26 @@ def _labels(
 ) -> ShareChange:
     """Classes by label: either may have some that the model does not know."""
     known = label_numbers(before.classes, before.unknown, after.unknown)
-    counts = np.zeros((2, len(known)))
-    for own, profile, weights in zip(counts, (before, after), (old.labels, new.labels), strict=True):
-        np.add.at(own, numbers_of((*profile.classes, *profile.unknown), known), weights)
-    return _shares(before, after, [label for _, label in known], counts[0], counts[1], significance)
+
+    def of_known(profile: StreamProfile, labels: BinSums) -> BinSums:
+        sums = np.zeros((2, len(known)))
+        np.add.at(
+            sums.T,
+            numbers_of((*profile.classes, *profile.unknown), known),
+            np.transpose([labels.weight, labels.squares]),
+        )
+        return BinSums(*sums)
+
+    return _shares(
+        [label for _, label in known], of_known(before, old.labels), of_known(after, new.labels), significance
+    )
 
 
 def _familiarity(before: StreamProfile, after: StreamProfile, significance: float) -> FamiliarityChange:
-    old, new = before.effective(before.familiarity_counts), after.effective(after.familiarity_counts)
+    old, new = before.familiarity_counts, after.familiarity_counts
     index, p_value = stability_index(old, new), shift_p_value(old, new)
     # The first bins end at 1 and 5 per cent; of a model that hardly tells rows apart some of these levels are one.
-    share = np.cumsum(after.familiarity_counts) / after.weight
+    share, rows = np.cumsum(new.shares), float(new.rows_of_shares(new.shares, old)[0])
     below = [float(share[place]) if place < len(share) - 1 else 0.0 for place in (0, 1)]
     return FamiliarityChange(
         index,
@@ -225,7 +222,7 @@ def _familiarity(before: StreamProfile, after: StreamProfile, significance: floa
         index if p_value < significance else 0.0,
         below[0],
         below[1],
-        share_at_least(below[0] * after.effective_rows, after.effective_rows, significance),
+        share_at_least(below[0] * rows, rows, significance),
     )
 
 
@@ -262,8 +259,11 @@ def _outcomes(
 
 def _cases(profile: StreamProfile, found: OutcomeProfile, position: int) -> bool:
     """Whether a class, and the others, have rows enough for the mean to be about normal."""
-    share = (float(profile.probability[position]) + float(found.labels[position]) / profile.weight) / 2
-    return min(share, 1 - share) * profile.effective_rows >= FEWEST_CASES
+    shares = np.zeros_like(found.labels.shares)
+    shares[: len(profile.probability)] = profile.probability
+    shares = (shares + found.labels.shares) / 2
+    share, rows = float(shares[position]), float(found.labels.rows_of_shares(shares)[position])
+    return min(share, 1 - share) * rows >= FEWEST_CASES
 
 
 @dataclass(frozen=True)
@@ -273,25 +273,24 @@ class CalibrationError:
     value: float
     """Mean over classes of `sum_b W_b |predicted_b - observed_b| / W`, 10 bins `b` of the probability."""
     standard_error: float
-    """`sqrt(sum_b (W_b / W)^2 observed_b (1 - observed_b) / n_b)`, as if each difference kept its sign."""
+    """`sqrt(sum_n s_n^2 ([k = y_n] - observed_b)^2) / W`, `b` the bin of a row, as if each difference kept its sign."""
 
 
 def calibration_error(found: OutcomeProfile) -> CalibrationError:
     """Its size even for a perfect model is about that of its standard error times the root of the number of bins."""
-    weight, squares, predicted, outcome = found.calibration
-    with np.errstate(divide="ignore", invalid="ignore"):
-        observed = np.where(weight > 0, outcome / weight, 0.0)
-        variance = np.where(weight > 0, squares * observed * (1 - np.minimum(observed, 1.0)), 0.0)
+    weight, squares, predicted, outcome, own = found.calibration
+    observed = np.minimum(np.divide(outcome, weight, out=np.zeros_like(weight), where=weight > 0), 1.0)
+    variance = own * np.square(1 - observed) + np.maximum(squares - own, 0.0) * np.square(observed)
     total = float(weight.sum(axis=1).max())
     errors = np.abs(predicted - outcome).sum(axis=1) / total
-    spread = np.sqrt(np.maximum(variance, 0).sum(axis=1)) / total
+    spread = np.sqrt(variance.sum(axis=1)) / total
     return CalibrationError(float(errors.mean()), float(np.sqrt(np.square(spread).mean())))
 
 
 def calibration_table(found: OutcomeProfile, classes: Sequence[Label]) -> list[dict[str, Any]]:
     """Predicted and observed share by class and bin, without empty bins, as plain values."""
     rows = []
-    weight, _, predicted, outcome = found.calibration
+    weight, _, predicted, outcome, _ = found.calibration
     for position, label in enumerate(classes):
         bins = [
             {

@@ -15,7 +15,7 @@ import numpy as np
 from protodask.data.format.schema import Label
 from protodask.data.places.records import Fields, RecordKind, recognize, unseal
 from protodask.engine.records import Floats
-from protodask.evaluation.row_moments import effective_rows
+from protodask.evaluation.row_moments import BinSums, effective_rows
 from protodask.evaluation.stream import (
     CALIBRATION_BINS,
     FAMILIARITY_LEVELS,
@@ -31,13 +31,10 @@ from protodask.evaluation.stream import (
 RECORD = RecordKind(
     "profile",
     "protodask-profile",
-    1,
+    2,
     "Make one with `protodask monitor`.",
     "Make it again, or restore it from a copy.",
 )
-
-OUTCOMES = ("labels", "mean", "variance", "calibration")
-"""What a record holds of an `OutcomeProfile`."""
 
 QUANTILES = {"p01": 0.01, "p05": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99}
 """Levels of familiarity by their names, which hold no dots."""
@@ -45,11 +42,11 @@ QUANTILES = {"p01": 0.01, "p05": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p9
 
 @dataclass(frozen=True)
 class FeatureProfile:
-    """One feature: its moments, and the weight of the rows in each of its bins."""
+    """One feature: its moments, and the rows in each of its bins."""
 
     name: str
     bins: Bins
-    counts: Floats
+    counts: BinSums
     mean: float
     deviation: float
     outside: float = 0.0
@@ -60,13 +57,15 @@ class FeatureProfile:
 class OutcomeProfile:
     """How right a model was on labelled rows."""
 
-    labels: Floats
-    """`sum s` by class: those of the model (K,), then those that it does not know."""
+    labels: BinSums
+    """By class: those of the model (K,), then those that it does not know."""
     mean: Floats
     """Of the figures of a row: loss, whether it is right, `[k = y] - p_k` of each class (2 + K,)."""
     variance: Floats
+    """`sum s^2 (x - mean)^2 / sum s^2`."""
     calibration: Floats
-    """Weight, sum of `s^2`, predicted probability and outcomes, by class and bin of the probability (4, K, 10)."""
+    """Weight, sum of `s^2`, predicted probability, outcomes and their sum of `s^2`, by class and bin of the probability
+    (5, K, 10)."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +84,15 @@ class StreamProfile:
     effective_rows: float
     features: tuple[FeatureProfile, ...]
     familiarity: Bins
-    familiarity_counts: Floats
+    familiarity_counts: BinSums
     quantiles: Mapping[str, float]
     """Of the familiarity, by the names of `QUANTILES`."""
-    predicted: Floats
-    """`sum s` by predicted class (K,)."""
+    predicted: BinSums
+    """By predicted class (K,)."""
     probability: Floats
     """Mean predicted probability of each class (K,)."""
     outcomes: OutcomeProfile | None
     """None where the rows had no classes."""
-
-    def effective(self, weights: Floats) -> Floats:
-        """Sums of weights as numbers of rows of equal weight that would tell as much."""
-        return weights * (self.effective_rows / self.weight)
 
     @property
     def log_loss(self) -> float | None:
@@ -115,8 +110,16 @@ def make_profile(found: StreamSums, watch: Watch, fingerprint: str) -> StreamPro
         outcomes = OutcomeProfile(
             found.labels,
             found.figures.mean,
-            found.figures.squares / found.figures.weight,
-            np.stack([calibration.weight, calibration.squares, calibration.predicted, calibration.outcome]),
+            found.figures.deviation_squares,
+            np.stack(
+                [
+                    calibration.weight,
+                    calibration.squares,
+                    calibration.predicted,
+                    calibration.outcome,
+                    calibration.outcome_squares,
+                ]
+            ),
         )
     features = zip(watch.model.feature_names, watch.features, summary.deviation.tolist(), strict=True)
     return StreamProfile(
@@ -131,7 +134,7 @@ def make_profile(found: StreamSums, watch: Watch, fingerprint: str) -> StreamPro
             FeatureProfile(
                 name,
                 bins,
-                found.counts[column, : bins.count],
+                BinSums(found.counts.weight[column, : bins.count], found.counts.squares[column, : bins.count]),
                 float(summary.mean[column]),
                 deviation,
                 float(found.outside[column] / summary.weight),
@@ -165,18 +168,27 @@ def profile_record(profile: StreamProfile) -> dict[str, Any]:
                 "deviation": feature.deviation,
                 "by_value": feature.bins.by_value,
                 "points": feature.bins.points.tolist(),
-                "counts": feature.counts.tolist(),
+                "counts": feature.counts.weight.tolist(),
+                "squares": feature.counts.squares.tolist(),
             }
             for feature in profile.features
         ],
         "familiarity_points": profile.familiarity.points.tolist(),
-        "familiarity_counts": profile.familiarity_counts.tolist(),
+        "familiarity_counts": profile.familiarity_counts.weight.tolist(),
+        "familiarity_squares": profile.familiarity_counts.squares.tolist(),
         "familiarity_quantiles": list(profile.quantiles.values()),
-        "predicted": profile.predicted.tolist(),
+        "predicted": profile.predicted.weight.tolist(),
+        "predicted_squares": profile.predicted.squares.tolist(),
         "probability": profile.probability.tolist(),
         "outcomes": None
         if outcomes is None
-        else {name: getattr(outcomes, name).reshape(-1).tolist() for name in OUTCOMES},
+        else {
+            "labels": outcomes.labels.weight.tolist(),
+            "label_squares": outcomes.labels.squares.tolist(),
+            "mean": outcomes.mean.tolist(),
+            "variance": outcomes.variance.tolist(),
+            "calibration": outcomes.calibration.reshape(-1).tolist(),
+        },
     }
     return RECORD.sealed(record)
 
@@ -192,6 +204,8 @@ def read_profile(content: object, where: str) -> StreamProfile:
         fields.damaged("it is of no rows")
     familiarity = Bins(_points(fields, "familiarity_points", len(FAMILIARITY_LEVELS)), by_value=False)
     quantiles = fields.floats("familiarity_quantiles", len(QUANTILES)).tolist()
+    # In records of version 1 rows of all bins weigh alike, as far as is known.
+    alike = weight / effective if fields.integer("version", 1) == 1 else None
     return StreamProfile(
         fields.text("model"),
         fields.integer("batches", 0),
@@ -200,17 +214,17 @@ def read_profile(content: object, where: str) -> StreamProfile:
         fields.integer("rows", 1),
         weight,
         effective,
-        tuple(_feature(record, fields) for record in fields.objects("features")),
+        tuple(_feature(record, fields, alike) for record in fields.objects("features")),
         familiarity,
-        _counts(fields, "familiarity_counts", familiarity.count),
+        _sums(fields, "familiarity_counts", "familiarity_squares", familiarity.count, alike),
         dict(zip(QUANTILES, quantiles, strict=True)),
-        _counts(fields, "predicted", len(classes)),
+        _sums(fields, "predicted", "predicted_squares", len(classes), alike),
         _counts(fields, "probability", len(classes)),
-        _outcomes(fields, len(classes), len(unknown)),
+        _outcomes(fields, len(classes), len(unknown), alike),
     )
 
 
-def _feature(record: Mapping[str, Any], above: Fields) -> FeatureProfile:
+def _feature(record: Mapping[str, Any], above: Fields, alike: float | None) -> FeatureProfile:
     fields = replace(above, record=record)
     by_value = record.get("by_value")
     if not isinstance(by_value, bool):
@@ -219,25 +233,29 @@ def _feature(record: Mapping[str, Any], above: Fields) -> FeatureProfile:
     return FeatureProfile(
         fields.text("name"),
         bins,
-        _counts(fields, "counts", bins.count),
+        _sums(fields, "counts", "squares", bins.count, alike),
         float(fields.floats("mean", None)[0]),
         float(fields.floats("deviation", None)[0]),
     )
 
 
-def _outcomes(above: Fields, n_classes: int, n_unknown: int) -> OutcomeProfile | None:
+def _outcomes(above: Fields, n_classes: int, n_unknown: int, alike: float | None) -> OutcomeProfile | None:
     record = above.record.get("outcomes")
     if record is None:
         return None
     if not isinstance(record, Mapping):
         above.damaged("the outcomes are no object")
     fields = replace(above, record=record)
-    calibration = _counts(fields, "calibration", 4 * n_classes * CALIBRATION_BINS)
+    kept = 5 if alike is None else 4
+    calibration = _counts(fields, "calibration", kept * n_classes * CALIBRATION_BINS)
+    calibration = calibration.reshape(kept, n_classes, CALIBRATION_BINS)
+    if alike is not None:
+        calibration = np.concatenate([calibration, calibration[3:] * alike])
     return OutcomeProfile(
-        _counts(fields, "labels", n_classes + n_unknown),
+        _sums(fields, "labels", "label_squares", n_classes + n_unknown, alike),
         fields.floats("mean", RESIDUAL + n_classes),
         _counts(fields, "variance", RESIDUAL + n_classes),
-        calibration.reshape(4, n_classes, CALIBRATION_BINS),
+        calibration,
     )
 
 
@@ -248,6 +266,11 @@ def _points(fields: Fields, name: str, most: int) -> Floats:
     if not 1 <= length <= most or (np.diff(found) <= 0).any():
         fields.damaged(f"{name} are no bins")
     return found
+
+
+def _sums(fields: Fields, weight: str, squares: str, length: int, alike: float | None) -> BinSums:
+    found = _counts(fields, weight, length)
+    return BinSums(found, _counts(fields, squares, length) if alike is None else alike * found)
 
 
 def _counts(fields: Fields, name: str, length: int) -> Floats:

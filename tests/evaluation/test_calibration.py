@@ -67,6 +67,7 @@ def test_calibration_sums__are_those_of_a_loop(dtype: str) -> None:
             expected.squares[place] += s * s
             expected.predicted[place] += s * float(p[k])
             expected.outcome[place] += s * (y == k)
+            expected.outcome_squares[place] += s * s * (y == k)
     assert_equal_sums(found, expected)
 
 
@@ -83,15 +84,40 @@ def test_curve__is_scikit_learns_where_weights_are_equal() -> None:
 
 
 def test_curve__of_a_handful_of_rows_by_hand() -> None:
-    """Weights 1 and 3 in one bin: share 3/4, mean (0.6 + 3 x 0.7) / 4, and (1 + 3)^2 / (1 + 9) = 1.6 rows."""
+    """Weights 1 and 3 in one bin: share 3/4, mean (0.6 + 3 x 0.7) / 4, and 4 / (3 x 1/4 + 1 x 3/4) = 8/3 rows."""
     outcomes = Outcomes(np.array([[0.4, 0.6], [0.3, 0.7]]), np.array([0, 1]), np.array([1.0, 3.0]))
     curve = finish_calibration(calibration_sums(outcomes, 2), ("a", "b"))
     assert curve.edges.tolist() == [0, 0.5, 1]
     assert (curve.observed[1, 1], curve.predicted[1, 1]) == (0.75, pytest.approx(0.675))
     assert np.isnan([curve.observed[1, 0], curve.predicted[1, 0], curve.low[1, 0], curve.high[1, 0]]).all()
-    expected = wilson_interval(np.array([0.75]), np.array([1.6]))
+    expected = wilson_interval(np.array([0.75]), np.array([8 / 3]))
     assert (curve.low[1, 1], curve.high[1, 1]) == (expected[0][0], expected[1][0])
     assert curve.error[1] == pytest.approx(0.075)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.01])
+def test_curve__covers_what_is_true_where_rows_of_one_class_were_dropped(rate: float) -> None:
+    rng, hits = np.random.default_rng(0), np.zeros(10)
+    for _ in range(200):
+        p = rng.random(20_000)
+        y = rng.random(len(p)) < p
+        kept = y | (rng.random(len(p)) < rate)
+        weight = np.where(y, 1.0, 1 / rate)[kept]
+        outcomes = Outcomes(np.column_stack([1 - p, p])[kept], y[kept].astype(np.intp), weight)
+        curve = finish_calibration(calibration_sums(outcomes, 10), (0, 1))
+        middle = np.linspace(0.05, 0.95, 10)
+        hits += (curve.low[1] <= middle) & (middle <= curve.high[1])
+    assert hits[:9].min() >= 0.88 * 200
+    assert hits.sum() <= 0.985 * 2000
+
+
+def test_curve__counts_rows_of_unlike_weights_where_all_of_a_bin_are_of_one_class() -> None:
+    """Zeros stand for ten rows each, and of ones none would have been dropped: 3 x 10 rows without a one among them."""
+    p = np.array([0.1, 0.1, 0.1, 0.9])
+    outcomes = Outcomes(np.column_stack([1 - p, p]), np.array([0, 0, 0, 1]), np.array([10.0, 10.0, 10.0, 1.0]))
+    curve = finish_calibration(calibration_sums(outcomes, 2), (0, 1))
+    expected = wilson_interval(np.array([0.0]), np.array([30.0]))
+    assert (curve.low[1, 0], curve.high[1, 0]) == (expected[0][0], expected[1][0])
 
 
 def test_curve__of_no_rows_is_nan_without_a_warning() -> None:

@@ -44,7 +44,7 @@ def test_passes__are_the_same_to_the_last_bit(workers: Engine) -> None:
         bins, familiarity = learn_bins(engine, source, challenger, 1)
         sums = watch_stream(engine, source, Watch(challenger, 1, bins, familiarity, np.arange(3)))
         compared = compare_models(*rivals, source, np.arange(3), engine, draws=200)
-        return [compared, *(each.tobytes() for each in (sums.figures.mean, sums.probability, sums.counts))]
+        return [compared, *(each.tobytes() for each in (sums.figures.mean, sums.probability, sums.counts.weight))]
 
     with thread_engine(1) as one, thread_engine(3) as three:
         assert run(one) == run(three) == run(workers)

@@ -14,6 +14,7 @@ from protodask.evaluation.row_moments import (
     mean_of_shares,
     moments,
     no_moments,
+    rows_of_share,
     share_interval,
 )
 
@@ -24,7 +25,8 @@ def test_moments__merge_like_all_rows(rows: list[tuple[float, float]], edge: int
     found = add_records(moments(values[:edge], weight[:edge]), moments(values[edge:], weight[edge:]))
     mean = np.average(values[:, 0], weights=weight)
     assert found.mean[0] == pytest.approx(mean, abs=1e-12)
-    assert found.squares[0] == pytest.approx(np.sum(weight * (values[:, 0] - mean) ** 2), abs=1e-9)
+    square = weight**2
+    assert found.deviation_squares[0] == pytest.approx(np.average((values[:, 0] - mean) ** 2, weights=square), abs=1e-9)
     assert found.weight_squares == pytest.approx(np.sum(weight**2))
     for merged in (add_records(found, no_moments(1)), add_records(no_moments(1), found)):
         assert merged == found
@@ -39,11 +41,11 @@ def test_mean_interval__without_weights_is_that_of_the_textbook() -> None:
     assert found.high == pytest.approx(0.5 * (values.mean() + reach))
 
 
-def test_mean_interval__counts_weights_as_effective_rows() -> None:
+def test_mean_interval__counts_squares_of_weights() -> None:
     values, weight = np.array([[1.0], [2.0], [4.0]]), np.array([1.0, 1.0, 2.0])
     found = mean_interval(moments(values, weight), 0)
     rows = 16 / 6
-    variance = (1.75**2 + 0.75**2 + 2 * 1.25**2) / 4
+    variance = (1.75**2 + 0.75**2 + 4 * 1.25**2) / 6
     assert effective_rows(4, 6) == pytest.approx(rows)
     assert found.high == pytest.approx(2.75 + 1.959963984540054 * math.sqrt(variance / (rows - 1)))
 
@@ -58,7 +60,38 @@ def test_mean_interval__covers_the_mean_as_often_as_it_says() -> None:
     assert 0.92 <= hits / 1000 <= 0.97
 
 
-@pytest.mark.parametrize(("values", "weight"), [([[1.0]], [1.0]), ([[math.inf], [1.0]], [1.0, 1.0])])
+@pytest.mark.parametrize(("likely", "rare"), [(1.0, 0.05), (0.05, 1.0), (0.01, 1.0)])
+def test_intervals__cover_where_weights_go_with_what_is_averaged(likely: float, rare: float) -> None:
+    """Rows of a rare kind lose more, and either kind was thinned out and weighs so much more."""
+    rng, hits = np.random.default_rng(0), np.zeros(2)
+    for _ in range(400):
+        is_rare = rng.random(40_000) < 0.1
+        rate = np.where(is_rare, rare, likely)
+        kept = rng.random(40_000) < rate
+        figures = np.column_stack([np.where(is_rare, 1.0, 0.1), ~is_rare])[kept]
+        found = moments(figures, 1 / rate[kept])
+        for position, (one, truth) in enumerate(
+            [
+                (mean_interval(found, 0), 0.19),
+                (share_interval(float(found.mean[1]), rows_of_share(found, 1)), 0.9),
+            ]
+        ):
+            hits[position] += one.low <= truth <= one.high
+    assert (hits >= 0.92 * 400).all()
+    assert (hits <= 0.98 * 400).all()
+
+
+def test_rows_of_share__without_weights_is_their_number() -> None:
+    figures = np.array([[1.0, 1.0], [0.0, 1.0], [1.0, 1.0]])
+    found = moments(figures, np.ones(3))
+    assert rows_of_share(found, 0) == pytest.approx(3)
+    assert rows_of_share(found, 1) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "weight"),
+    [([[1.0]], [1.0]), ([[math.inf], [1.0]], [1.0, 1.0]), ([[1.0], [2.0]], [1e160, 1e160])],
+)
 def test_mean_interval__is_missing_where_there_is_none(values: list[list[float]], weight: list[float]) -> None:
     found = mean_interval(moments(np.array(values), np.array(weight)), 0)
     assert math.isnan(found.low)

@@ -53,10 +53,11 @@ def assert_same(found: StreamSums, wanted: StreamSums) -> None:
         np.testing.assert_array_equal(getattr(found.sample, name), getattr(wanted.sample, name))
     np.testing.assert_allclose(found.sample.values, wanted.sample.values)  # a row alone is summed in another order
     for name in ("counts", "familiarity", "predicted", "labels"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+        np.testing.assert_array_equal(getattr(found, name).weight, getattr(wanted, name).weight)
+        np.testing.assert_array_equal(getattr(found, name).squares, getattr(wanted, name).squares)
     np.testing.assert_allclose(found.probability, wanted.probability)
     np.testing.assert_allclose(found.figures.mean, wanted.figures.mean, atol=1e-12)
-    np.testing.assert_allclose(found.figures.squares, wanted.figures.squares, atol=1e-9)
+    np.testing.assert_allclose(found.figures.spread, wanted.figures.spread, atol=1e-9)
     np.testing.assert_array_equal(found.outside, wanted.outside)
     assert found.weight_squares == wanted.weight_squares
     assert found.summary.rows == wanted.summary.rows
@@ -82,15 +83,18 @@ def test_watch_stream__against_plain_numpy() -> None:
     features, target, weight = rows["features"], rows["target"], rows["weight"]
     ((p, evidence),) = predict_features(features, MODEL, [1])
     edges = [-np.inf, *np.linspace(-1, 1, 9), np.inf]
-    assert found.counts[0, :10] == pytest.approx(np.histogram(features[:, 0], edges, weights=weight)[0])
-    assert found.counts[1, :3] == pytest.approx([weight[features[:, 1] == value].sum() for value in (0, 1, 2)])
+    assert found.counts.weight[0, :10] == pytest.approx(np.histogram(features[:, 0], edges, weights=weight)[0])
+    assert found.counts.weight[1, :3] == pytest.approx([weight[features[:, 1] == value].sum() for value in (0, 1, 2)])
+    squares = [np.square(weight[features[:, 1] == value]).sum() for value in (0, 1, 2)]
+    assert found.counts.squares[1, :3] == pytest.approx(squares)
     wanted = np.histogram(evidence, [-np.inf, 0.5, 3.0, np.inf], weights=weight)[0]
-    assert found.familiarity == pytest.approx(wanted)
+    assert found.familiarity.weight == pytest.approx(wanted)
     assert found.figures.mean[LOSS] == pytest.approx(log_loss(target, p, sample_weight=weight))
     assert found.figures.mean[CORRECT] == pytest.approx(accuracy_score(target, p.argmax(axis=1), sample_weight=weight))
     residual = np.average(np.eye(3)[target] - p, weights=weight, axis=0)
     assert found.figures.mean[2:] == pytest.approx(residual)
-    assert found.labels == pytest.approx(np.bincount(target, weights=weight))
+    assert found.labels.weight == pytest.approx(np.bincount(target, weights=weight))
+    assert found.labels.squares == pytest.approx(np.bincount(target, weights=weight**2))
     median = weighted_quantiles(found.sample.values, found.sample.weight, [0.5])[0]
     order = np.argsort(evidence)
     assert median == evidence[order][np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import Column
 from protodask.engine import Block
+from protodask.evaluation.row_moments import BinSums
 from protodask.evaluation.row_sample import sample_rows
 from protodask.evaluation.shifts import mean_difference
 from protodask.evaluation.stream import FAMILIARITY_LEVELS, RESIDUAL, Bins, Watch, lay_bins, quantile_points, sum_stream
@@ -86,6 +87,24 @@ def rows_of(stream: Stream, rng: np.random.Generator, n_rows: int) -> Block:
     return Block(0, 0, {"features": features, "target": (rng.random(n_rows) < probability).astype(np.int32)})
 
 
+def thinned(stream: Stream, rng: np.random.Generator, n_rows: int, rates: tuple[float, float]) -> Block:
+    """Rows of a stream of which a share of each class is kept, with weights that make up for it."""
+    arrays = rows_of(stream, rng, n_rows).arrays
+    rate = np.array(rates)[arrays["target"]]
+    kept = rng.random(n_rows) < rate
+    return Block(0, 0, {**{name: array[kept] for name, array in arrays.items()}, "weight": 1 / rate[kept]})
+
+
+def rarely(rng: np.random.Generator, n_rows: int) -> tuple[Floats, Floats]:
+    features, probability = calm(rng, n_rows)
+    return features, 0.1 * probability
+
+
+def twice(rng: np.random.Generator, n_rows: int) -> tuple[Floats, Floats]:
+    features, probability = calm(rng, n_rows)
+    return features, 0.2 * probability
+
+
 def profiled(block: Block, reference: StreamProfile | None = None) -> StreamProfile:
     if reference is None:
         features = sample_rows(block.rows, np.ones(block.n_rows), block["features"], 10_000).values
@@ -96,6 +115,11 @@ def profiled(block: Block, reference: StreamProfile | None = None) -> StreamProf
         bins, rare = tuple(feature.bins for feature in reference.features), reference.familiarity
     watch = Watch(MODEL, 1, bins, rare, np.arange(2))
     return make_profile(sum_stream(block, watch), watch, "model")
+
+
+def alike(counts: Floats) -> BinSums:
+    """Rows by bin, all of weight 1."""
+    return BinSums(counts, counts)
 
 
 def figures(changes: StreamChanges) -> dict[str, float]:
@@ -192,6 +216,22 @@ def test_compare_profiles__sees_changes(
     assert np.mean(pairs) >= in_two
 
 
+@pytest.mark.parametrize("rates", [(1.0, 0.05), (0.02, 1.0)])
+def test_compare_profiles__of_thinned_rows_is_silent_without_a_change_and_sees_one(rates: tuple[float, float]) -> None:
+    rng, quiet, loud = np.random.default_rng(8), 0, 0
+    for _ in range(30):
+        before = profiled(thinned(rarely, rng, 20_000, rates))
+        for stream in (rarely, twice):
+            found = figures(compare_profiles(before, profiled(thinned(stream, rng, 20_000, rates), before), 1e-3))
+            shifted = {"labels.shift", "calibration.shift", "log_loss.increase"} & {
+                name for name, value in found.items() if value > 0
+            }
+            quiet += stream is rarely and bool(shifted)
+            loud += stream is twice and "labels.shift" in shifted
+    assert quiet <= 2
+    assert loud >= 24  # 50 positives are left, and 100
+
+
 def test_compare_profiles__rows_in_clusters_look_like_a_change() -> None:
     def clustered(rng: np.random.Generator, n_rows: int) -> tuple[Floats, Floats]:
         features, probability = calm(rng, n_rows)
@@ -236,7 +276,7 @@ def test_compare_profiles__does_not_test_classes_that_hardly_or_nearly_always_oc
     profile = replace(profiled(rows_of(calm, np.random.default_rng(7), 1000)), weight=1000.0, effective_rows=1000.0)
     assert profile.outcomes is not None
     shares = np.array([0.995, 0.005])
-    rare = replace(profile, probability=shares, outcomes=replace(profile.outcomes, labels=1000 * shares))
+    rare = replace(profile, probability=shares, outcomes=replace(profile.outcomes, labels=alike(1000 * shares)))
     assert rare.outcomes is not None
     moved = replace(rare, outcomes=replace(rare.outcomes, mean=rare.outcomes.mean + 0.1))
     for after, expected in ((moved, (1.0, 1.0)), (rare, (1.0, 1.0))):
@@ -251,8 +291,8 @@ def test_compare_profiles__names_significant_features_before_others_of_a_larger_
     def with_counts(few: list[float], many: list[float]) -> StreamProfile:
         first, second, *others = profile.features
         few_bins, many_bins = (Bins(np.arange(len(counts) - 1.0), by_value=False) for counts in (few, many))
-        first = replace(first, bins=few_bins, counts=np.array(few))
-        second = replace(second, bins=many_bins, counts=np.array(many))
+        first = replace(first, bins=few_bins, counts=alike(np.array(few)))
+        second = replace(second, bins=many_bins, counts=alike(np.array(many)))
         return replace(profile, features=(second, first, *others))
 
     before, after = with_counts([500, 500], [100] * 10), with_counts([410, 590], [80, 120] * 5)
@@ -264,7 +304,7 @@ def test_compare_profiles__names_significant_features_before_others_of_a_larger_
 def test_compare_profiles__of_two_bins_of_familiarity_knows_the_first_level_alone() -> None:
     profile = profiled(rows_of(calm, np.random.default_rng(6), 1000))
     counts = np.array([0.01, 0.99]) * profile.weight
-    two = replace(profile, familiarity=Bins(np.array([0.5]), by_value=False), familiarity_counts=counts)
+    two = replace(profile, familiarity=Bins(np.array([0.5]), by_value=False), familiarity_counts=alike(counts))
     found = compare_profiles(two, two).familiarity
     assert found.below_1_percent == pytest.approx(0.01)
     assert found.below_5_percent == 0
@@ -278,11 +318,11 @@ def test_compare_profiles__takes_the_largest_shift_of_calibration_up_or_down() -
     def with_residuals(*residuals: float) -> StreamProfile:
         outcomes = replace(
             known,
-            labels=np.full(3, 2000 / 3),
+            labels=alike(np.full(3, 2000 / 3)),
             mean=np.array([0.5, 0.8, *residuals]),
             variance=np.full(5, 0.2),
         )
-        predicted, probability = np.full(3, 2000 / 3), np.full(3, 1 / 3)
+        predicted, probability = alike(np.full(3, 2000 / 3)), np.full(3, 1 / 3)
         return replace(plain, classes=("a", "b", "c"), predicted=predicted, probability=probability, outcomes=outcomes)
 
     even, askew = with_residuals(0.0, 0.0, 0.0), with_residuals(-0.2, 0.1, 0.1)
@@ -296,7 +336,7 @@ def test_compare_profiles__classes_are_told_apart_by_label_and_type() -> None:
     block = rows_of(calm, np.random.default_rng(0), 400)
     plain = profiled(block)
     assert plain.outcomes is not None
-    labels = np.array([100.0, 100.0, 200.0])
+    labels = alike(np.array([100.0, 100.0, 200.0]))
     before = replace(plain, unknown=(1,), outcomes=replace(plain.outcomes, labels=labels))
     after = replace(plain, unknown=(True,), outcomes=replace(plain.outcomes, labels=labels))
     found = compare_profiles(before, after).labels

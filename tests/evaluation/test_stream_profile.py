@@ -119,8 +119,8 @@ def test_read_profile__refuses_what_was_changed_and_what_is_none(profile: Stream
     for content in contents:
         with refused("wrong-kind", "here", "protodask monitor", kind=FormatError):
             read_profile(content, "here")
-    newer = seal(_without_checksum(profile_record(profile)) | {"version": 2}, "profile")
-    with refused("newer-format", "here", "version 2", "up to 1", kind=FormatError):
+    newer = seal(_without_checksum(profile_record(profile)) | {"version": 3}, "profile")
+    with refused("newer-format", "here", "version 3", "up to 2", kind=FormatError):
         read_profile({"profile": newer}, "here")
 
 
@@ -165,3 +165,20 @@ def test_read_profile__file_of_a_command_is_a_reference(profile: StreamProfile, 
     path = tmp_path / "profile.json"
     path.write_text(json.dumps({"kind": "monitor", "profile": profile_record(profile)}))
     assert read_profile(json.loads(path.read_text()), str(path)).rows == 400
+
+
+def test_read_profile__of_version_1_takes_rows_of_all_bins_to_weigh_alike() -> None:
+    path = Path(__file__).parent.parent / "formats" / "one-profile.json"
+    read = read_profile(json.loads(path.read_text()), str(path))
+    assert (read.rows, read.weight, read.classes, read.unknown) == (60, 120.0, ("a", True), ("new",))
+    outcomes = read.outcomes
+    assert outcomes is not None
+    assert outcomes.labels.weight.tolist() == [34.0, 53.0, 33.0]
+    for sums in (outcomes.labels, read.predicted, read.familiarity_counts, *(one.counts for one in read.features)):
+        assert sums.rows == pytest.approx(40)
+        np.testing.assert_allclose(sums.squares, 3 * sums.weight)
+    weight, squares, _, outcome, own = outcomes.calibration
+    np.testing.assert_allclose(own, 3 * outcome)
+    assert squares.sum(axis=1) == pytest.approx([3 * weight[0].sum()] * 2, rel=0.2)
+    assert calibration_error(outcomes).standard_error > 0
+    assert profile_record(read)["version"] == 2

@@ -26,14 +26,15 @@ from protodask.evaluation.row_moments import (
     mean_interval,
     mean_of_shares,
     moments,
+    rows_of_share,
     share_interval,
 )
 from protodask.evaluation.stream import StreamSums, Watch, see_rows, sum_seen
 
 WORST_ERRORS = 10
 CALIBRATION_BINS = 20
-LOSS, SQUARES = 0, 1
-"""Figures of a row whose moments are kept: `-log p_y`, and `sum_k (p_k - [k = y])^2`."""
+LOSS, SQUARES, RIGHT = 0, 1, 2
+"""Figures of a row whose moments are kept: `-log p_y`, `sum_k (p_k - [k = y])^2`, and whether it is predicted right."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ def rows_statistics(block: Block, watch: Watch, roc_auc: bool) -> RowStatistics:
     own = outcomes.probability[np.arange(len(seen.rows)), outcomes.target].astype(np.float64)
     square = np.square(outcomes.probability).sum(axis=1) + 1 - 2 * own
     with np.errstate(divide="ignore"):
-        figures = np.column_stack([-np.log(own), square])
-    wrong = np.flatnonzero(outcomes.probability.argmax(axis=1) != outcomes.target)
+        right = outcomes.probability.argmax(axis=1) == outcomes.target
+        figures = np.column_stack([-np.log(own), square, right])
+    wrong = np.flatnonzero(~right)
     worst = wrong[_lowest(own[wrong], seen.rows[wrong], WORST_ERRORS)]
     return RowStatistics(
         evaluation_partial(outcomes, roc_auc),
@@ -101,7 +103,7 @@ def row_statistics(engine: Engine, source: Source, watch: Watch) -> RowStatistic
     roc_auc = curve_bytes(source.layout.n_rows, watch.model.n_classes) <= engine.scheduler.memory_bytes
     found = engine.reduce(check_rows(source), STATISTICS, engine.share(watch), roc_auc, label="statistics")
     engine.forget(source)
-    check_weight(found.sums.weight)
+    check_weight(found.sums.weight, found.moments.weight_squares)
     return found
 
 
@@ -178,7 +180,13 @@ def assess(found: RowStatistics, marginals: Floats) -> Quality:
     of_squares = "mean of all rows, normal approximation from the sum of squares"
     metrics = [
         Metric("log-loss", mean_interval(found.moments, LOSS), float(shares @ losses), False, of_squares),
-        Metric("accuracy", share_interval(sums.accuracy, rows), float(shares[guess]), True, "Wilson's interval"),
+        Metric(
+            "accuracy",
+            share_interval(sums.accuracy, rows_of_share(found.moments, RIGHT)),
+            float(shares[guess]),
+            True,
+            "Wilson's interval",
+        ),
         Metric(
             "balanced accuracy",
             mean_of_shares(recall),

@@ -154,8 +154,8 @@ class RowsMonitored(Result):
         outcomes, profile = self.profile.outcomes, self.profile
         unknown, shares = None, []
         if outcomes is not None:
-            unknown = float(outcomes.labels[len(profile.classes) :].sum()) / profile.weight
-            part = [weight / profile.weight for weight in outcomes.labels.tolist()]
+            part = outcomes.labels.shares.tolist()
+            unknown = sum(part[len(profile.classes) :], 0.0)
             shares = _by_label((*profile.classes, *profile.unknown), share=part)
         if found is not None:
             shares = _by_label(found.labels, before=found.before, share=found.after)
@@ -165,7 +165,7 @@ class RowsMonitored(Result):
         found, profile = None if self.changes is None else self.changes.predictions, self.profile
         shares = _by_label(
             profile.classes,
-            share=[weight / profile.weight for weight in profile.predicted.tolist()],
+            share=profile.predicted.shares.tolist(),
             mean_probability=profile.probability.tolist(),
             **({} if found is None else {"before": found.before}),
         )
