@@ -31,11 +31,12 @@ Detach = Annotated[
 
 def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing) -> Answer:
     """Submit the `fit` or `tune` of this command line."""
+    from protodask.pipeline.file.places import check_step
     from protodask.pipeline.state.detached import fit_work
 
     with wrong_use():
         computing.check()
-        step.check()
+        check_step(step)
         work = fit_work(step, arguments_of_job(computing, platform), platform)
     return _submit(platform, work)
 

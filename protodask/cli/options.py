@@ -204,11 +204,11 @@ def _warn(text: str) -> None:
 
 def perform_step(step: Step, computing: Computing) -> Result:
     """Carry out a step, showing how far it is."""
-    from protodask.pipeline.file.places import check_there
+    from protodask.pipeline.file.places import check_step, check_there
 
     with wrong_use():
         computing.check()
-        step.check()
+        check_step(step)
     check_there(step)
     with computing_engine(computing) as (engine, reporter):
         return step.perform(engine, reporter.hear)

@@ -106,7 +106,7 @@ class Told:
                     self._notify(notify)
         if to_be_told is not None:
             self._notify(to_be_told)
-        _check_files(self._pipeline, options)
+        _check_files(self._pipeline, options, settings)
         if options.log_file is not None:
             self._listeners.append(run_log(lines_to_file(options.log_file), self._pipeline))
         if options.metrics is not None:
@@ -196,9 +196,17 @@ def tell_of_wrong_use(given: Mapping[str, Any], message: str) -> None:
     told.hear(told.ended_early(message, "bad-setting"))
 
 
-def _check_files(pipeline: str, options: Telling) -> None:
-    """Refuse to write over the pipeline itself, which a forgotten word in a command line is enough for."""
-    taken = {os.path.realpath(pipeline): "the pipeline"}
+def _check_files(pipeline: str, options: Telling, settings: Sequence[str]) -> None:
+    """Refuse to write over the pipeline itself, which a forgotten word in a command line is enough for, or what its
+    steps read and write.
+    """
+    from protodask.pipeline.file.definition import parse_settings, read_pipeline
+    from protodask.pipeline.file.places import holds, inputs, outputs, takes_in
+
+    taken, places = {os.path.realpath(pipeline): "the pipeline"}, list[str]()
+    with suppress(ProtodaskError):  # what is wrong with it is said later
+        steps = read_pipeline(pipeline, parse_settings(settings)).steps
+        places = [place for step in steps for place in (*inputs(step), *outputs(step))]
     for option, path in (("--log-file", options.log_file), ("--metrics", options.metrics)):
         if path is None:
             continue
@@ -206,6 +214,12 @@ def _check_files(pipeline: str, options: Telling) -> None:
         if place in taken:
             raise WrongUseError(
                 "places-overlap", f"{path} of {option} is {taken[place]}.", "Give the name of another file."
+            )
+        if any(holds(one, path) or takes_in(one, path) for one in places):
+            raise WrongUseError(
+                "places-overlap",
+                f"{path} of {option} is among what the steps read or write.",
+                "Give the name of another file.",
             )
         taken[place] = f"that of {option}"
 

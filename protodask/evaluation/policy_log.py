@@ -29,7 +29,7 @@ from protodask.evaluation.policy import (
 )
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction_columns import PREDICTED
-from protodask.prototypes.rows_to_score import Codes, check_orders, is_dataset
+from protodask.prototypes.rows_to_score import Codes, check_columns, is_dataset
 from protodask.prototypes.scoring import predict_block
 
 ACTION = "action"
@@ -146,7 +146,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
                 f"The dataset {path} has other features than the model: it lacks {some(lacking)}.",
                 "Give a dataset ingested like the training data, or the raw tables themselves.",
             )
-        check_orders(model, dataset, path)
+        check_columns(model, dataset, path)
         features = np.array([place[name] for name in model.feature_names], dtype=np.intp)
         codes = numbers_of(dataset.classes, label_numbers(model.classes))
         if (codes < 0).all():
@@ -198,7 +198,7 @@ def _table_log(
         numbers=columns.numbers,
         dropped=[*drop, *(name for name in present if name not in wanted)],
         unseen=unseen,
-        dtype="float32" if model is None else model.precision,
+        dtype="float32" if model is None else model.row_precision,
         engine=engine,
     )
     if model is None:

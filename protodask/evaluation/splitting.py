@@ -99,7 +99,7 @@ def split(
     check_split(share, seed, where, other)
     seed, share = checked_seed(seed), float(share)
     for place in (where, other):
-        check_outside(place, dataset.path)
+        check_outside(place, dataset.path, may_replace=False)
     with open_engine(engine) as opened:
         aside = Part(share, seed, True, dataset.has_group)
         numbers = BlockNumbers(dataset.layout)

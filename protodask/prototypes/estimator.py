@@ -337,7 +337,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         summary = summarize(engine, source, len(classes))
         columns = columns if start is None else start.columns
         names = feature_names(columns) if start is None else start.feature_names
-        data = TrainingData(source, array_names, summary, classes, names, columns)
+        dtype: Precision = "float64" if features.dtype == np.float64 else "float32"
+        data = TrainingData(source, array_names, summary, classes, names, columns, dtype)
         return TrainingRows(data, labels, groups is not None)
 
     def train(self, rows: TrainingRows, config: FitConfig, engine: Engine, start: PrototypeSet | None = None) -> None:

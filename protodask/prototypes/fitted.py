@@ -45,6 +45,13 @@ class FittedPrototypes:
     """What calibrates its probabilities where that is asked for."""
     rounds: tuple[int, ...] | None = None
     """Batches of each round; None where every batch is one."""
+    read_as: Precision | None = None
+    """Type of the numbers that it was trained on; None in models of earlier versions."""
+
+    @property
+    def row_precision(self) -> Precision:
+        """In which tables are read: as the rows it was trained on, which its kernel may be less precise than."""
+        return self.precision if self.read_as is None else self.read_as
 
     @property
     def n_classes(self) -> int:

@@ -161,6 +161,7 @@ def dataset_for_training(data: Dataset) -> TrainingData:
         classes=data.classes,
         feature_names=data.feature_names,
         columns=data.columns,
+        dtype="float64" if data.dtype == np.float64 else "float32",
         target_name=data.target_name,
         other_names=tuple(name for name in others if name is not None),
     )

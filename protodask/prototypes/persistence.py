@@ -20,7 +20,8 @@ from protodask.prototypes.batches import FORM_NAMES, Batch
 from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import Differences, Knots
 from protodask.prototypes.splines import Spline, SplineCalibration
-from protodask.prototypes.table_model import find_model, read_table, table_fields, write_model
+from protodask.prototypes.table_model import PRECISIONS, find_model, read_table, table_fields, write_model
+from protodask.prototypes.tiles import Precision
 
 MODEL = Kind("model", "protodask-model")
 MODEL_VERSION = 6
@@ -47,6 +48,9 @@ RECORD = RecordKind(
 
 CALIBRATION = "calibration"
 """Field of the record of a model that has one."""
+
+READ_AS = "read_as"
+"""Field of the record of a model that says which type its rows are of."""
 
 ROUNDS = "rounds"
 """Field of the record of a model of which some batches were trained together; readers of earlier versions, to which
@@ -111,6 +115,7 @@ def save_model(model: FittedPrototypes, path: str | os.PathLike[str], overwrite:
         **table_fields(model),
         "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
         **({} if model.rounds is None else {ROUNDS: list(model.rounds)}),
+        **({} if model.read_as is None else {READ_AS: model.read_as}),
         **{name: of_batches for name, of_batches in counts.items() if any(of_batches)},
         "digest": _digest(model),
         **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
@@ -190,7 +195,17 @@ def _parse(fields: Fields) -> FittedPrototypes:
         batches=tuple(_read_batch(fields, number, sizes) for number, sizes in enumerate(_all_sizes(fields), start=1)),
         rounds=rounds,
         calibration=calibration,
+        read_as=_parse_precision(fields),
     )
+
+
+def _parse_precision(fields: Fields) -> Precision | None:
+    if READ_AS not in fields.record:
+        return None
+    found = next((known for known in PRECISIONS if known == fields.text(READ_AS)), None)
+    if found is None:
+        fields.damaged("the precision of its rows is unknown")
+    return found
 
 
 def _describe_calibration(calibration: SplineCalibration) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -173,17 +174,37 @@ def _matching_dataset(model: TableModel, path: str) -> Dataset:
             f"{difference(model.feature_names, dataset.feature_names)}.",
             "Give a dataset ingested like the training data, or the raw tables themselves.",
         )
-    check_orders(model, dataset, path)
+    check_columns(model, dataset, path)
     return dataset
 
 
-def check_orders(model: TableModel, dataset: Dataset, path: str) -> None:
-    """Refuse a dataset with a column in another order than the model was trained on."""
+class FilledOtherwiseWarning(UserWarning):
+    """Missing values stand for something else in a dataset than they did in training."""
+
+
+def check_columns(model: TableModel, dataset: Dataset, path: str) -> None:
+    """Refuse a dataset with a column in another order than the model was trained on, and warn of one that has another
+    mean where values are missing.
+    """
     if reordered := in_another_order(model.columns, dataset.columns):
         raise InputError(
             "columns-differ",
             f"The dataset {path} has {reordered[0]!r} in another order than the model was trained on.",
             "Give a dataset ingested with the same order, or the raw tables themselves.",
+        )
+    trained = {column.name: column.filled for column in model.columns if column.marked and column.kind != "nominal"}
+    otherwise = [
+        f"{column.name!r} ({column.filled:.6g}, not {trained[column.name]:.6g})"
+        for column in dataset.columns
+        if column.filled != trained.get(column.name, column.filled)
+    ]
+    if otherwise:
+        warnings.warn(
+            f"Where values are missing, the dataset {path} has the means of its own rows, not those that the model was "
+            f"trained with: {some(otherwise)}. Give the raw tables themselves, or ingest them with the columns of the "
+            "training data (--unless-in, or split one dataset).",
+            FilledOtherwiseWarning,
+            stacklevel=2,
         )
 
 
@@ -238,7 +259,7 @@ def _table(
         dropped=dropped_columns(model, drop, (target, weight, inclusion)),
         unseen=unseen,
         bad_rows=bad_rows,
-        dtype=model.precision,
+        dtype=model.row_precision,
         engine=engine,
     )
 

@@ -49,7 +49,10 @@ class TableModel(Protocol):
         ...
 
     @property
-    def precision(self) -> Precision:
+    def precision(self) -> Precision: ...
+
+    @property
+    def row_precision(self) -> Precision:
         """In which its features are read."""
         ...
 

@@ -224,7 +224,11 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
     marginals = data.summary.class_weight / data.summary.class_weight.sum()
     if start is not None:
         check_start(start, data)
-        found = replace(start, other_names=tuple(dict.fromkeys((*start.other_names, *data.other_names))))
+        found = replace(
+            start,
+            other_names=tuple(dict.fromkeys((*start.other_names, *data.other_names))),
+            read_as="float64" if "float64" in (start.row_precision, data.dtype) else "float32",
+        )
         # The first round is trained over the marginals of these rows.
         return found if found.n_batches else replace(found, marginals=marginals)
     return PrototypeSet(
@@ -235,6 +239,7 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
         target_name=data.target_name,
         other_names=data.other_names,
         precision=config.kernel_precision,
+        read_as=data.dtype,
     )
 
 

@@ -17,6 +17,7 @@ from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.forms import Forms, learn_forms, least_scale
 from protodask.prototypes.runs import NO_LOG, RunLog
+from protodask.prototypes.tiles import Precision
 
 
 class LargeWeightWarning(UserWarning):
@@ -54,6 +55,8 @@ class TrainingData:
     classes: tuple[Label, ...]
     feature_names: tuple[str, ...]
     columns: tuple[Column, ...]
+    dtype: Precision = "float32"
+    """Of the features."""
     target_name: str = "target"
     other_names: tuple[str, ...] = ()
     held_out_weight: float = 0.0

@@ -86,6 +86,11 @@ class RobustModel:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def row_precision(self) -> Precision:
+        """In which tables are read."""
+        return self.precision
+
+    @property
     def n_features(self) -> int:
         return len(self.features)
 

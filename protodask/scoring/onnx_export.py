@@ -80,7 +80,7 @@ def onnx_graph(model: FittedPrototypes, n_batches: int | None = None, calibrated
     from onnx import checker, helper
 
     count = model.scored_batches(n_batches, calibrated)
-    graph = _Graph(model.precision)
+    graph = _Graph(model.row_precision)
     features = _features(graph, model)
     unscaled = _unscaled(graph, Formula.of(model, count), features)
     total = graph.add("ReduceSum", unscaled, graph.axis(1), keepdims=1)

@@ -68,7 +68,7 @@ class RowReader:
         if width == self._model.n_features and self._has_features:
             if matrix.dtype.kind in NUMBERS:
                 with np.errstate(over="ignore"):
-                    features = matrix.astype(self._model.precision)
+                    features = matrix.astype(self._model.row_precision)
                 if np.isfinite(features).all():
                     return features
             own = self._columns if width == len(self._columns) else self._of_features
@@ -81,7 +81,7 @@ class RowReader:
         of_features = columns is not self._columns
         if unseen == "zero" and not of_features:
             columns = self._model.forgiving_columns
-        features = np.empty((table_rows(table), self._model.n_features), dtype=self._model.precision)
+        features = np.empty((table_rows(table), self._model.n_features), dtype=self._model.row_precision)
         problem = encode_features(table, columns, features, unseen)
         if problem is None:
             return features

@@ -51,11 +51,14 @@ class Explaining:
 def explain(request: Explaining, computing: Computing) -> Answer:
     """Show why a model says what it says of some rows: its prototypes by impact, and what would change its mind."""
     from protodask.explain.requests import ExplainRequest, check_request, explain_data
+    from protodask.pipeline.file.places import check_apart
 
     asked = ExplainRequest(**vars(request))
     with wrong_use():
         computing.check()
         check_request(asked)
+        if asked.out is not None:
+            check_apart([asked.out], [place for place in (asked.data, asked.reference) if place is not None])
     with computing_engine(computing) as (engine, _):
         found = explain_data(asked, engine)
     return Answer(found.describe, apart(_told(found)))

@@ -222,9 +222,16 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
     )
 
 
-def check_outside(path: str, source: str | os.PathLike[str]) -> None:
-    """Refuse a place inside of what is read: it would become part of that, and vanish with it."""
+def check_outside(path: str, source: str | os.PathLike[str], may_replace: bool = True) -> None:
+    """Refuse a place inside of what is read: it would become part of that, and vanish with it.
+
+    Refuse that place itself, too, unless what is made of it `may_replace` it.
+    """
     own, read = (place if is_url(place) else os.path.realpath(place) for place in (path, os.fspath(source)))
+    if not may_replace and own.rstrip("/" + os.sep) == read.rstrip("/" + os.sep):
+        raise InputError(
+            "places-overlap", f"{mask(read)} is read, and would be written over.", "Write to another place."
+        )
     if own.startswith(read.rstrip("/" + os.sep) + "/") and (is_url(read) or os.path.exists(read)):
         raise InputError(
             "places-overlap",

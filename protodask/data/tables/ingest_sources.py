@@ -15,6 +15,7 @@ from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.places.locations import locate
+from protodask.data.places.storage import DATASET
 from protodask.data.tables.csv_files import csv_table
 from protodask.data.tables.encoding import columns_besides
 from protodask.data.tables.frames import column_labels, column_values, in_frame, in_pandas, out_of_xarray
@@ -153,6 +154,12 @@ def _stored_arrays(path: str) -> Mapping[str, Any]:
         raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.") from error
     except (ValueError, TypeError, KeyError) as error:
         raise InputError("unreadable", f"{where} is not readable by Zarr ({error}).", "Check the path.") from error
+    own = str(node.attrs.get("format", ""))
+    if own.startswith("protodask-"):
+        what, remedy = own.removeprefix("protodask-").replace("-", " "), "Give tables or arrays."
+        if own == DATASET.format:
+            remedy = "Use it as it is; with --new, ingest takes the rows of datasets as well."
+        raise InputError("wrong-kind", f"{where} is a protodask {what}, and no table or array.", remedy)
     return {FEATURES.name: node} if isinstance(node, zarr.Array) else dict(node.arrays())
 
 

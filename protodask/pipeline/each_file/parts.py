@@ -168,7 +168,7 @@ def _small_table(new: NewFile, scoring: Scoring, model: PrototypeSet) -> Any:
         dropped=dropped_columns(model, scoring.step.drop, (model.target_name,)),
         unseen=scoring.step.unseen,
         bad_rows=scoring.step.bad_rows,
-        dtype=model.precision,
+        dtype=model.row_precision,
     )
     found = predict_block(Block(0, 0, arrays), model, scoring.n_batches, scoring.step.calibrated)
     return _table(_file_name(new), model.classes, 0, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from functools import cache
@@ -13,9 +13,14 @@ from typing import Any, get_args
 from protodask.data.places.locations import is_url, locate
 from protodask.data.places.references import split_reference
 from protodask.data.tables.source_files import check_present, is_table_path
+from protodask.errors import InputError
 from protodask.pipeline.file.values import hints_of
 from protodask.pipeline.steps.base import Place, Step, option_of
 from protodask.pipeline.steps.training import Training, run_directory
+from protodask.places import mask
+
+MADE_ANEW = ("model", "start", "reference")
+"""Settings of models and profiles that are read, whose place what is made of them, or beside them, may take."""
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
@@ -53,15 +58,20 @@ def inputs(step: Step) -> tuple[str, ...]:
 
 def _places(step: Step, place: Place) -> Iterator[str]:
     for setting in settings_of_places(type(step), place):
-        match getattr(step, setting):
-            case None:
-                pass
-            case str() as named:
-                yield named
-            case Mapping() as places:
-                yield from places.values()
-            case places:
-                yield from places
+        yield from _named(getattr(step, setting))
+
+
+def _named(places: str | Mapping[str, str] | Sequence[str] | None) -> Iterable[str]:
+    """The places that a setting names."""
+    match places:
+        case None:
+            return ()
+        case str():
+            return (places,)
+        case Mapping():
+            return places.values()
+        case _:
+            return places
 
 
 def check_there(step: Step) -> None:
@@ -93,6 +103,23 @@ def check_there(step: Step) -> None:
             check_file_free(place, False)
         else:
             check_free(locate(place), False)
+
+
+def check_step(step: Step) -> None:
+    """Refuse settings that cannot work, and to write over what is read, but for what may be made anew."""
+    step.check()
+    kept = [setting for setting in settings_of_places(type(step), Place.READ) if setting not in MADE_ANEW]
+    check_apart(outputs(step), [place for setting in kept for place in _named(getattr(step, setting))])
+
+
+def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:
+    """Refuse to write over what is read."""
+    written = {_normal(place) for place in outputs}
+    for place in inputs:
+        if _normal(place) in written:
+            raise InputError(
+                "places-overlap", f"{mask(place)} is read, and would be written over.", "Write to another place."
+            )
 
 
 def holds(output: str, place: str) -> bool:

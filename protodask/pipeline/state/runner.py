@@ -14,7 +14,7 @@ from protodask._version import __version__
 from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.file.places import holds, inputs
+from protodask.pipeline.file.places import check_step, holds, inputs
 from protodask.pipeline.file.values import as_keys, suggestion
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
@@ -75,7 +75,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
     """Refuse a pipeline with a step whose settings cannot work."""
     for number, step in enumerate(pipeline.steps, start=1):
         try:
-            step.check()
+            check_step(step)
         except InputError as error:
             seen = f"{pipeline.where(number)}: {as_keys(error.seen)}"
             raise InputError(error.code, seen, as_keys(error.remedy)) from error
