@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import FARTHEST
+from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -74,6 +75,8 @@ class Forms:
     scored: Integers
     """Forms that are normal scores or levels (S,)."""
     scores: Ramps
+    precision: Precision
+    """Of the kernel: the scores are those of values in it."""
 
     def __len__(self) -> int:
         return len(self.feature)
@@ -91,14 +94,15 @@ class Forms:
     def of(self, features: NDArray[Any]) -> Floats:
         """`z` of rows with all features (N, D)."""
         values = (features if self._in_order else features.take(self.feature, axis=1)).astype(np.float64)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # of what is too large for its type
             if self.differ:
                 values -= self.factor * features.take(self.other, axis=1)
             z: Floats = values - self.center
             z /= self.scale
+            rounded = values[:, self.scored].astype(self.precision)
         np.minimum(np.maximum(z, -FARTHEST, out=z), FARTHEST, out=z)  # of one row, `clip` takes three times as long
         if len(self.scored):
-            z[:, self.scored] = self.scores.apply(values[:, self.scored])
+            z[:, self.scored] = self.scores.apply(rounded.astype(np.float64))
         return z
 
 
@@ -124,7 +128,7 @@ class Formula:
         for batch in model.batches[:n_batches]:
             if not batch.n_features:  # whose kernels are 1
                 np.add.at(marginals, batch.prototype_class, batch.prototype_weight)
-        forms, places = _forms_of(batches, model.n_features)
+        forms, places = _forms_of(batches, model.n_features, model.precision)
         n_prototypes = sum(batch.n_prototypes for batch in batches)
         squares = np.zeros((len(forms), len(batches)))
         operand = np.zeros((len(forms) + len(batches) + 1, n_prototypes))
@@ -161,7 +165,7 @@ class Formula:
         return found
 
 
-def _forms_of(batches: Sequence[Batch], n_features: int) -> tuple[Forms, list[Integers]]:
+def _forms_of(batches: Sequence[Batch], n_features: int, precision: Precision) -> tuple[Forms, list[Integers]]:
     """The forms that batches look at, each once, as those of one fit share them; and which are those of each batch."""
     known: dict[tuple[Any, ...], int] = {}
     knots: dict[int, tuple[Floats, Floats]] = {}
@@ -184,4 +188,4 @@ def _forms_of(batches: Sequence[Batch], n_features: int) -> tuple[Forms, list[In
     for row, place in enumerate(scored.tolist()):
         for part, numbers in enumerate(knots[place]):
             pair[part, row] = np.pad(numbers, (0, most - len(numbers)), mode="edge")
-    return Forms(n_features, feature, other, factor, center, scale, scored, Ramps.of(*pair)), places
+    return Forms(n_features, feature, other, factor, center, scale, scored, Ramps.of(*pair), precision), places

@@ -270,6 +270,8 @@ def _forms(graph: _Graph, forms: Forms, features: str) -> str:
     plain = np.setdiff1d(np.arange(len(forms)), forms.scored)
     order = np.argsort(np.concatenate([plain, forms.scored]))
     raw = graph.add("Gather", values, graph.array(forms.scored), axis=1)
+    if forms.precision != graph.precision:
+        raw = graph.add("Cast", graph.add("Cast", raw, to=graph.types[forms.precision]), to=graph.types["float64"])
     parts = [graph.add("Gather", z, graph.array(plain), axis=1), _ramps(graph, forms.scores, raw)]
     return graph.add("Gather", graph.joined(parts), graph.array(order), axis=1)
 
