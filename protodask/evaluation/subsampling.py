@@ -202,7 +202,7 @@ def drawn(
     where = locate(out)
     check_rates(rates, budget)
     seed = checked_seed(seed)
-    check_outside(where, dataset.path, may_replace=False)
+    check_outside(where, dataset.path)
     check_free(where, overwrite)
     named = rates if isinstance(rates, Mapping) else ()
     strata = of_classes(dataset) if by is None else of_values(dataset, by, named)

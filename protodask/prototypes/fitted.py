@@ -50,8 +50,8 @@ class FittedPrototypes:
 
     @property
     def row_precision(self) -> Precision:
-        """In which tables are read: as the rows it was trained on, which its kernel may be less precise than."""
-        return self.precision if self.read_as is None else self.read_as
+        """In which tables are read: as the rows it was trained on, or as its kernel is if that is more precise."""
+        return "float64" if "float64" in (self.precision, self.read_as) else "float32"
 
     @property
     def n_classes(self) -> int:

@@ -175,7 +175,7 @@ def test_fit__existing_model_is_refused_before_training(call: Call, example: Any
 
 def test_fit__a_dataset_is_not_overwritten_by_a_model(call: Call, example: Any) -> None:
     done = call("fit", example.data, "--out", example.data, "--overwrite", *QUICK)
-    check_failed(done, 1, "wrong-kind", example.data, "model")
+    check_failed(done, 2, "places-overlap", example.data)
     assert call("info", example.data).exit_code == 0
 
 

@@ -23,7 +23,7 @@ Call = Callable[..., Any]
         ("tune", "{data}", "--out", "{out}", "--table", "{data}"),
         ("split", "{data}", "--out", "{data}", "--held-out", "{out}"),
         ("split", "{data}", "--out", "{out}", "--held-out", "{data}/"),
-        ("subsample", "{data}", "--out", "{data}", "--rate", "low=0.5"),
+        ("fit", "{data}", "--out", "{data}"),
         ("predict", "{model}", "{table}", "--out", "{table}"),
     ],
 )

@@ -19,9 +19,6 @@ from protodask.pipeline.steps.base import Place, Step, option_of
 from protodask.pipeline.steps.training import Training, run_directory
 from protodask.places import mask
 
-MADE_ANEW = ("model", "start", "reference")
-"""Settings of models and profiles that are read, whose place what is made of them, or beside them, may take."""
-
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
 
@@ -108,7 +105,7 @@ def check_there(step: Step) -> None:
 def check_step(step: Step) -> None:
     """Refuse settings that cannot work, and to write over what is read, but for what may be made anew."""
     step.check()
-    kept = [setting for setting in settings_of_places(type(step), Place.READ) if setting not in MADE_ANEW]
+    kept = [setting for setting in settings_of_places(type(step), Place.READ) if setting not in step.replaces]
     check_apart(outputs(step), [place for setting in kept for place in _named(getattr(step, setting))])
 
 

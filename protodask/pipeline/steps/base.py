@@ -132,6 +132,8 @@ class Step(ABC):
     """Settings that once made it do what is another step now: the name of that step, by the setting."""
     about: ClassVar[str] = "{data} into {out}"
     """What it works on, in a few words, with the values of settings in braces."""
+    replaces: ClassVar[tuple[str, ...]] = ("model", "start", "reference")
+    """Settings of what it reads that it may write over: what it makes of that, or beside it, may take its place."""
     recorded_as: ClassVar[str] = ""
     """What runs remember it by, where that is not its name: the step that it once was a part of."""
 

@@ -94,6 +94,7 @@ class SubsampleStep(Step):
 
     command = "subsample"
     panel = Panel.DATA
+    replaces = ("data",)
 
     data: Annotated[Read, Argument("A dataset.", "DATA")]
     out: Annotated[Written, Option("Where to write the dataset of the rows kept.", "DATA")]
