@@ -220,7 +220,7 @@ class Training:
 def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | None = None) -> PrototypeSet:
     """The model that rounds are added to, once the data are seen to be fit for it: `start`, or the marginals alone."""
     check_classes(data.summary.class_rows, data.classes, config.max_fraction)
-    check_size(data)
+    check_size(data, config)
     marginals = data.summary.class_weight / data.summary.class_weight.sum()
     if start is not None:
         check_start(start, data)

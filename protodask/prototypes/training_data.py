@@ -87,8 +87,8 @@ def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog 
     return Forms.of_arrays(log.arrays(0, "forms", learn))
 
 
-def check_size(data: TrainingData) -> None:
-    """Refuse features or weights whose sums overflow."""
+def check_size(data: TrainingData, config: FitConfig) -> None:
+    """Refuse features or weights whose sums overflow, and features that the precision of the kernel cannot tell."""
     summary = data.summary
     broken = ~(np.isfinite(summary.mean) & np.isfinite(summary.squares))
     if not np.isfinite(summary.weight):
@@ -101,4 +101,17 @@ def check_size(data: TrainingData) -> None:
             "overflow",
             f"The values of feature {name!r} are so large that the sum of their squares overflows.",
             "Rescale it, or take its logarithm.",
+        )
+    precision = config.kernel_precision
+    known = np.finfo(precision)
+    largest = np.maximum(np.abs(summary.minimum), np.abs(summary.maximum))
+    near = ~summary.constant & (summary.maximum - summary.minimum < known.tiny)
+    lost = (largest > known.max) | (config.standardize & near)
+    if lost.any():
+        place = int(np.argmax(lost))
+        what = "large" if largest[place] > known.max else "close to each other"
+        raise InputError(
+            "overflow",
+            f"The values of feature {data.feature_names[place]!r} are too {what} for a kernel in {precision}.",
+            "Rescale it, or let the precision be float64." if precision == "float32" else "Rescale it.",
         )

@@ -419,3 +419,16 @@ def test_predict__of_a_dataframe_with_other_columns(rows: Rows) -> None:
         found.predict(other)
     with refused("columns-differ", "['width', 'length', 'height']", "['length', 'width', 'height']"):
         found.predict(dask.dataframe.from_pandas(other, npartitions=2))
+
+
+@pytest.mark.parametrize(
+    ("factor", "precision", "fact"),
+    [(1e-42, "float32", "close to each other"), (1e40, "float32", "too large"), (1e-310, "float64", "close")],
+)
+def test_fit__refuses_values_that_the_kernel_cannot_tell(factor: float, precision: Any, fact: str) -> None:
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    target = (x[:, 0] > 0).astype(int)
+    classifier = PrototypeSetClassifier(n_candidates=20, tolerance=0.1, precision=precision)
+    with refused("overflow", "'x1'", fact, precision):
+        classifier.fit(x * [1.0, factor], target)
+    assert classifier.fit(x * [1.0, 1e-30], target).score(x * [1.0, 1e-30], target) > 0.7
