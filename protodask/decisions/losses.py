@@ -46,7 +46,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Form: TypeAlias = Callable[[Any, Any, Any], Any]
 
 SNAP = 1e-14
-"""A share, or a denominator relative to its largest value, below this is rounding: one item in 1e13 is more."""
+"""A share below this is rounding: one item in 1e13 is more."""
 
 ROUNDING = 1e-12
 """Relative; by how much a loss may rise with `u` and still count as one that does not."""
@@ -162,10 +162,18 @@ class LinearFractional:
         tp, fp, fn, tn = (value == 0 for value in self.denominator)
         return tp, fp, fn, tn
 
+    @property
+    def seen(self) -> tuple[float, float, float, float]:
+        """Coefficients of the share of items that the denominator sees: it vanishes where there are none of them.
+
+        Items that count little there are seen all the same: a denominator may be small and mean something.
+        """
+        tp, fp, fn, tn = (float(not zero) for zero in self.zeros)
+        return tn, tp - fp - fn + tn, fp - tn, fn - tn
+
     def __call__(self, u: Floats, v: Floats, p: Floats) -> Floats:
-        over, under = (x[0] + x[1] * u + x[2] * v + x[3] * p for x in (self.c, self.d))
-        vanishes = abs(under) <= SNAP * max(map(abs, self.denominator))
-        return np.where(vanishes, self.at_zero, over / under)
+        over, under, seen = (x[0] + x[1] * u + x[2] * v + x[3] * p for x in (self.c, self.d, self.seen))
+        return np.where(seen <= SNAP, self.at_zero, over / under)
 
     def _check_sign(self) -> None:
         if not (any(self.denominator) and (min(self.denominator) >= 0 or max(self.denominator) <= 0)):
@@ -211,9 +219,14 @@ class LinearFractional:
 
 
 def _at_corners(x: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-    corners, least = (math.fsum(x), x[0] + x[2], x[0] + x[3], x[0]), ROUNDING * max(map(abs, x))
-    tp, fp, fn, tn = (0.0 if abs(value) <= least else value for value in corners)
-    return tp, fp, fn, tn
+    constant, u, v, p = x
+    return _sum_of(constant, u, v, p), _sum_of(constant, v), _sum_of(constant, p), constant
+
+
+def _sum_of(*terms: float) -> float:
+    """0 where it is what rounding leaves of these terms: beside other ones a small sum may well be meant."""
+    total = math.fsum(terms)
+    return 0.0 if abs(total) <= ROUNDING * max(map(abs, terms)) else total
 
 
 def _listed(values: Sequence[float]) -> str:

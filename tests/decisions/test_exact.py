@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference.decisions import NAMED, loss_table, subset_losses, top_subsets
+from reference.decisions import NAMED, f_beta, loss_table, subset_losses, top_subsets
 from support.errors import refused
 
-from protodask.decisions import Loss, as_loss, expected_loss, expected_losses
+from protodask.decisions import Loss, as_loss, decide, expected_loss, expected_losses
 from protodask.decisions.exact import general_losses, iterate_losses
 
 Floats = NDArray[np.float64]
@@ -40,6 +40,22 @@ def test_expected_losses__equal_all_outcomes_whatever_is_given(
     values = np.array(probability)
     expected = subset_losses(values, loss_table(NAMED[name], len(values)))[top_subsets(values)]
     np.testing.assert_allclose(expected_losses(values, name, general=general), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [1e-50, 1e-7, 1e-3, 1e3, 1e6, 1e7, 1e50])
+@pytest.mark.parametrize("general", [False, True])
+def test_expected_losses__equal_all_outcomes_however_unequal_the_weights(beta: float, general: bool) -> None:
+    for probability in (np.array([0.2, 0.1, 0.5]), np.array([0.0, 0.3, 1.0, 1e-3, 0.5, 0.7])):
+        expected = subset_losses(probability, loss_table(f_beta(beta), len(probability)))[top_subsets(probability)]
+        found = expected_losses(probability, Loss.f_beta(beta), general=general)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+
+
+def test_decide__of_few_positives_where_recall_counts_most() -> None:
+    """Where there is nothing to find, which is likely, what is selected costs all."""
+    decision = decide(np.full(200, 0.001), Loss.f_beta(1e6))
+    assert decision.k == 0
+    assert decision.expected_loss == pytest.approx(1 - 0.999**200)
 
 
 LINEAR = {
