@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from protodask.budget.costs import CostCurves
@@ -168,7 +168,8 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_clone__(self) -> BudgetedClassifier:
         # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
-        return type(self)(**self.get_params(deep=False))
+        estimator = None if self.estimator is None else clone(self.estimator)
+        return type(self)(**self.get_params(deep=False) | {"estimator": estimator})
 
     def fit(
         self,

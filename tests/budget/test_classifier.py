@@ -512,6 +512,13 @@ def test_clone__shares_the_engine_and_forgets_the_fit(by_index: BudgetedClassifi
     assert not hasattr(again, "index_")
 
 
+def test_clone__has_an_estimator_of_its_own() -> None:
+    first = BudgetedClassifier(LogisticRegression(C=1.0))
+    clone(first).set_params(estimator__C=3.0)
+    assert first.estimator.C == 1.0
+    assert clone(BudgetedClassifier()).estimator is None
+
+
 def test_fit__items_in_a_series(world: World) -> None:
     pandas = pytest.importorskip("pandas")
     items, labels = make_items(60)
