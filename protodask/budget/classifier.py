@@ -41,8 +41,9 @@ from protodask.budget.polynomials import Floats
 from protodask.budget.prediction import Prediction, Predictor, look_up_all, measure_overhead
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
-from protodask.errors import InputError, refusing
+from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
+from protodask.prototypes.estimator_rows import checked_labels
 
 Method = Literal["index", "greedy-index", "greedy", "greedy-accuracy", "greedy-cost"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -188,20 +189,8 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check(extractors)
         names = tuple(extractors)
         curves = None if self.costs is None else CostCurves.of(as_coefficients(self.costs, names))
-        labels = np.asarray(y)
         _check_items(X)
-        if labels.ndim != 1 or len(labels) != len(X):
-            raise InputError(
-                "wrong-shape",
-                f"There are {len(X)} items and labels of shape {labels.shape}.",
-                "Give a label for each item.",
-            )
-        with refusing(TypeError, "wrong-type", "Labels cannot be put in order", "Give labels of one kind."):
-            classes, codes = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise InputError(
-                "one-class", f"The items are of {len(classes)} class.", "Give items of at least two classes."
-            )
+        classes, codes = checked_labels(y, len(X))
         folds = make_folds(codes, self.folds, self.random_state, groups, classes.tolist())
         size = item_size if self.size is None else self.size
         sizes = sizes_of(X, size)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
 
 from protodask.data.arrays.row_arrays import row_array
 from protodask.data.arrays.zarr_arrays import ZarrArraysSource
 from protodask.data.format.schema import FEATURES
 from protodask.data.tables.encoding import encode_group
+from protodask.data.tables.frames import column_values
 from protodask.engine import Engine, Source, array_source
 from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
@@ -78,6 +80,38 @@ def group_codes(groups: Any, n_rows: int) -> NDArray[np.int64]:
     if problem is not None:
         raise problem.error()
     return codes
+
+
+def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The labels that there are, ascending, and which of them each sample has."""
+    given = labels_given(y, n_rows)
+    if not n_rows:
+        raise InputError("no-rows", "There are no samples.", "Give samples of two classes or more.")
+    try:
+        with np.errstate(invalid="ignore"):  # it casts missing ones before it refuses them
+            check_classification_targets(given)
+        labels, codes = np.unique(given, return_inverse=True)
+    except (TypeError, ValueError) as error:  # of types that do not go together, missing, or no classes
+        raise InputError(
+            "bad-value",
+            f"The labels are not those of classes ({str(error).rstrip('.')}).",
+            "Name all classes by text, or all by whole numbers.",
+        ) from None
+    if len(labels) < 2:
+        raise InputError("one-class", "All samples have the same label.", "Give samples of two classes or more.")
+    return labels, codes
+
+
+def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
+    """A label for each sample (N,)."""
+    if y is None:
+        raise InputError("setting-missing", "There are no labels.", "Give the class of each sample.")
+    given = np.asarray(column_values(y))
+    if given.shape != (n_rows,):
+        raise InputError(
+            "wrong-shape", f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each."
+        )
+    return given
 
 
 def codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:

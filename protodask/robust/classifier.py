@@ -20,16 +20,22 @@ from protodask.data.tables.frames import column_labels, in_frame, in_pandas
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
-from protodask.prototypes.estimator_rows import codes_among, feature_dtype, is_out_of_memory, plain_label, stored_rows
+from protodask.prototypes.estimator_rows import (
+    checked_labels,
+    codes_among,
+    feature_dtype,
+    is_out_of_memory,
+    labels_given,
+    plain_label,
+    stored_rows,
+)
 from protodask.robust.bundle import PlaneFit
 from protodask.robust.classifier_rows import (
     as_uncertain,
     check_alone,
-    checked_labels,
     checked_weights,
     column_names,
     fingerprint_of,
-    labels_given,
     names_of,
     source_of,
 )

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.multiclass import check_classification_targets
 
 from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.format.schema import TARGET, WEIGHT
@@ -84,26 +83,6 @@ class RowsOfArrays:
         return UncertainRows(**bounds, first_row=block.start, feature_names=self.feature_names, rounding=self.rounding)
 
 
-def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The labels that there are, ascending, and which of them each sample has."""
-    given = labels_given(y, n_rows)
-    if not n_rows:
-        raise InputError("no-rows", "There are no samples.", "Give samples of two classes or more.")
-    try:
-        with np.errstate(invalid="ignore"):  # it casts missing ones before it refuses them
-            check_classification_targets(given)
-        labels, codes = np.unique(given, return_inverse=True)
-    except (TypeError, ValueError) as error:  # of types that do not go together, missing, or no classes
-        raise InputError(
-            "bad-value",
-            f"The labels are not those of classes ({str(error).rstrip('.')}).",
-            "Name all classes by text, or all by whole numbers.",
-        ) from None
-    if len(labels) < 2:
-        raise InputError("one-class", "All samples have the same label.", "Give samples of two classes or more.")
-    return labels, codes
-
-
 def check_alone(y: Any, sample_weight: Any) -> None:
     """Refuse labels and weights beside a dataset."""
     if y is not None or sample_weight is not None:
@@ -112,18 +91,6 @@ def check_alone(y: Any, sample_weight: Any) -> None:
             "A dataset was given together with labels or weights.",
             "Leave them out: it has its own.",
         )
-
-
-def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
-    """A label for each sample (N,)."""
-    if y is None:
-        raise InputError("setting-missing", "There are no labels.", "Give the class of each sample.")
-    given = np.asarray(column_values(y))
-    if given.shape != (n_rows,):
-        raise InputError(
-            "wrong-shape", f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each."
-        )
-    return given
 
 
 def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:

@@ -671,7 +671,7 @@ def test_fit__refuses_what_makes_no_sense(world: World) -> None:
     failing_fit(world, ("wrong-type", "'a'"), {"a": 1})
     failing_fit(world, ("wrong-type", 1), {1: len})
     failing_fit(world, ("wrong-shape", 30, "(2,)"), labels=[1, 2])
-    failing_fit(world, ("one-class", 1), labels=["a"] * 30)
+    failing_fit(world, ("one-class", "same label"), labels=["a"] * 30)
     failing_fit(world, ("too-few", "'a'", 2, 3), labels=["a"] * 2 + ["b"] * 28)
     failing_fit(world, ("wrong-shape", "(2,)", 30), groups=[1, 2])
     failing_fit(world, ("too-few", 2, 3), groups=np.arange(30) % 2)
@@ -679,7 +679,6 @@ def test_fit__refuses_what_makes_no_sense(world: World) -> None:
     failing_fit(world, ("bad-setting", "method", "'best'"), method="best")
     failing_fit(world, ("bad-setting", "folds", 1), folds=1)
     failing_fit(world, ("bad-setting", "folds", "'5'"), folds="5")
-    failing_fit(world, ("wrong-type", "Labels"), labels=[None, "a"] * 15)
     failing_fit(world, ("wrong-type", "Groups"), groups=np.array([None, "a", 3] * 10, dtype=object))
     failing_fit(world, ("too-few", 1, 3), groups=[math.nan] * 30)
     failing_fit(world, ("wrong-type", "'cheap'"), costs="cheap")
@@ -692,6 +691,14 @@ def test_fit__refuses_what_makes_no_sense(world: World) -> None:
     failing_fit(world, ("wrong-type", "LinearSVC", "CalibratedClassifierCV"), estimator=LinearSVC())
     failing_fit(world, ("wrong-shape", "(1, 1)", 3), costs=[[1.0]])
     failing_fit(world, ("setting-missing", "'pair'"), costs={"weak": 1})
+
+
+def test_fit__refuses_labels_that_are_no_classes(world: World) -> None:
+    pandas = pytest.importorskip("pandas")
+    for missing in ([None, "a"], [math.nan, 1.0], pandas.Series([pandas.NA, "a"])):
+        failing_fit(world, ("bad-value", "labels"), labels=np.tile(np.asarray(missing), 15))
+    failing_fit(world, ("bad-value", "labels", "continuous"), labels=np.arange(30) / 4)
+    failing_fit(world, ("bad-value", "labels"), labels=np.array([1, "a"] * 15, dtype=object))
 
 
 def test_fit__names_extractor_and_item(world: World) -> None:
