@@ -14,6 +14,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.noise import Estimate
 from protodask.budget.polynomials import Floats
+from protodask.data.tables.frames import refuse_ungrouped
 from protodask.engine import Engine, one_blas_thread, thread_engine
 from protodask.engine.together import each_together
 from protodask.errors import InputError, refusing
@@ -132,6 +133,7 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
                 f"There are groups of shape {own.shape} and {len(codes)} items.",
                 "Say of each item which group it is in.",
             )
+        refuse_ungrouped(groups, "An item")
         with refusing(TypeError, "wrong-type", "Groups cannot be put in order", "Give groups of one kind."):
             n_groups = len(np.unique(own))
         if n_groups < n_folds:

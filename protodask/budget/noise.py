@@ -47,6 +47,7 @@ from numpy.typing import ArrayLike
 
 from protodask.budget.polynomials import Floats
 from protodask.data.arrays.keyed import dealt
+from protodask.data.tables.frames import refuse_ungrouped
 from protodask.errors import InputError
 
 CONFIDENCE = 0.95
@@ -107,6 +108,8 @@ class Estimate:
 
         Rows of the same of `groups` are not independent of each other.
         """
+        if groups is not None:
+            refuse_ungrouped(groups, "A row")
         is_right = np.asarray(right)
         n_rows = is_right.size
         weights = np.ones(n_rows) if weight is None else np.asarray(weight, dtype=np.float64)

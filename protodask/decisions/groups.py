@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.arrays.rows import RangedRows, RowRange
+from protodask.data.tables.frames import refuse_ungrouped
 from protodask.decisions.deciding import Method, check_method
 from protodask.decisions.group_tables import (
     GROUP,
@@ -76,25 +77,9 @@ def decide_groups(
             f"The groups have the shape {labels.shape}, and the probabilities {values.shape}.",
             "Give one group for each probability.",
         )
-    if _any_missing(labels) or np.ma.is_masked(group):
-        raise InputError(
-            "bad-value", "An item has no group.", "Give each a group; an item of its own needs a group of its own."
-        )
+    refuse_ungrouped(group, "An item")
     with open_engine(engine) as opened:
         return decide_scattered(values, labels, loss, method, opened)
-
-
-def _any_missing(labels: NDArray[Any]) -> bool:
-    if labels.dtype.kind == "O":
-        return any(map(_is_missing, labels))
-    return labels.dtype.kind in "fcmM" and bool((labels != labels).any())
-
-
-def _is_missing(label: Any) -> bool:
-    try:
-        return label is None or bool(label != label)
-    except TypeError:  # pandas.NA is neither equal to itself nor not
-        return True
 
 
 def decide_scattered(

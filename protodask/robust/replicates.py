@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from protodask.data.tables.frames import any_missing
 from protodask.errors import InputError, some
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import LARGEST, UncertainRows
@@ -47,6 +48,8 @@ def from_replicates(
     """
     table, ids = np.asarray(values), np.asarray(sample)
     _check(table, ids, confidence, support)
+    if any_missing(sample):
+        raise InputError("bad-value", "A measurement has no sample.", "Give the sample that it is of, or leave it out.")
     try:
         names, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
     except TypeError:

@@ -679,8 +679,9 @@ def test_fit__refuses_what_makes_no_sense(world: World) -> None:
     failing_fit(world, ("bad-setting", "method", "'best'"), method="best")
     failing_fit(world, ("bad-setting", "folds", 1), folds=1)
     failing_fit(world, ("bad-setting", "folds", "'5'"), folds="5")
-    failing_fit(world, ("wrong-type", "Groups"), groups=np.array([None, "a", 3] * 10, dtype=object))
-    failing_fit(world, ("too-few", 1, 3), groups=[math.nan] * 30)
+    failing_fit(world, ("wrong-type", "Groups"), groups=np.array(["a", 3] * 15, dtype=object))
+    failing_fit(world, ("bad-value", "no group"), groups=[1, 2, 3, 4, math.nan] * 6)
+    failing_fit(world, ("bad-value", "no group"), groups=["a", "b", None] * 10)
     failing_fit(world, ("wrong-type", "'cheap'"), costs="cheap")
     failing_fit(world, ("wrong-shape", "'weak'"), costs={name: [[1.0]] for name in world.extractors})
     with refused("wrong-type", "generator"):

@@ -109,6 +109,12 @@ def test_estimate__refuses_groups_of_other_rows() -> None:
         Estimate.of_rows([True, False], groups=[1, 2, 3])
 
 
+@pytest.mark.parametrize("missing", [math.nan, None])
+def test_estimate__refuses_rows_without_a_group(missing: Any) -> None:
+    with refused("bad-value", "A row has no group"):
+        Estimate.of_rows([True, False, True], groups=[1, missing, missing])
+
+
 def test_margins__are_those_of_paired_rows() -> None:
     """McNemar's variance, of rows on which one set is right and the other is not."""
     rng = np.random.default_rng(3)

@@ -228,12 +228,13 @@ def test_join_groups__of_nothing_is_nothing() -> None:
     "group",
     [
         ["a", None],
+        ["a", np.nan],
         np.array([np.nan, "a"], dtype=object),
         np.array(["NaT", "2020-01-01"], dtype="datetime64[D]"),
         np.array([pd.NA, "a"], dtype=object),
         np.ma.array([1, 2], mask=[False, True]),
     ],
-    ids=["None", "nan", "NaT", "NA", "masked"],
+    ids=["None", "nan in a list", "nan", "NaT", "NA", "masked"],
 )
 def test_decide_groups__refuses_items_without_a_group(group: Any) -> None:
     with refused("bad-value"):

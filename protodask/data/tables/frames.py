@@ -144,6 +144,32 @@ def column_values(values: Any) -> Any:
     return np.asarray(values)
 
 
+def refuse_ungrouped(groups: Any, row: str) -> None:
+    """Refuse groups of rows, or of what is called otherwise here, of which one is missing."""
+    if any_missing(groups):
+        raise InputError(
+            "bad-value", f"{row} has no group.", "Give each a group; one that belongs to no other needs its own."
+        )
+
+
+def any_missing(values: Any) -> bool:
+    """Whether one of some groups, or of other names that rows have, is masked, None, NaN, or pandas' NA or NaT."""
+    if np.ma.is_masked(values):
+        return True
+    # A list of text and NaN is looked at as it is: as an array it would be text.
+    found = np.asarray(values, dtype=None if hasattr(values, "dtype") else object)
+    if found.dtype.kind == "O":
+        return any(map(_is_missing, found.flat))
+    return found.dtype.kind in "fcmM" and bool((found != found).any())
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA is neither equal to itself nor not
+        return True
+
+
 def arrow_table(rows: Any) -> Any:
     """A table that gives itself away as a stream of Arrow's, as an Arrow table."""
     reader = arrow_reader(rows)
