@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -44,6 +43,7 @@ from protodask.prototypes.estimator_columns import (
     orders_of_frame,
 )
 from protodask.prototypes.estimator_rows import (
+    RowsClassifierMixin,
     TrainingRows,
     codes_among,
     feature_dtype,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 Batches = int | Sequence[int] | None
 
 
-class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Prototype set classifier: few features, few prototypes, probabilities that fall back to the marginals far away.
 
         p[k](x) = (p0[k] + sum_{j: y_j = k} w_j K_v(x - x_j)) / (1 + sum_j w_j K_v(x - x_j))
@@ -372,12 +372,6 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         `calibrated` probabilities are those of `calibrate`, of the number of batches it was called with.
         """
         return self._map(X, n_batches, itemgetter(0), len(self._checked_classes()), np.float64, calibrated)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy; of dask collections the predicted classes are computed."""
-        values = (self.predict(X), column_values(y), column_values(sample_weight))
-        found, labels, weight = (value.compute() if is_lazy(value) else value for value in values)
-        return float(accuracy_score(labels, found, sample_weight=weight))
 
     def calibrate(
         self,

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -25,6 +27,16 @@ from protodask.prototypes.forms import settled
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.training_data import TrainingData
+
+
+class RowsClassifierMixin(ClassifierMixin):  # type: ignore[misc]
+    """A classifier of rows that need not be in memory."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy; of dask collections the predicted classes are computed."""
+        values = (self.predict(X), column_values(y), column_values(sample_weight))
+        found, labels, weight = (value.compute() if is_lazy(value) else value for value in values)
+        return float(accuracy_score(labels, found, sample_weight=weight))
 
 
 @dataclass(frozen=True)

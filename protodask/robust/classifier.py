@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from protodask.data.format.dataset import Dataset
@@ -21,6 +21,7 @@ from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
 from protodask.prototypes.estimator_rows import (
+    RowsClassifierMixin,
     checked_labels,
     codes_among,
     feature_dtype,
@@ -69,7 +70,7 @@ WIDE, CONIC_NUMBERS_OF_WIDE = 150, 200_000
 samples of 300 features take 8 seconds, and 38 in passes; 5,000 of 30 take 3.9, and 0.5."""
 
 
-class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class RobustClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """The hyperplane of largest margin for samples known only roughly: a training point without slack is on its side
     with a probability of at least `1 - eps`, whatever the distribution behind what is known.
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from protodask.engine import open_engine
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.estimator import Batches, PrototypeSetClassifier
+from protodask.prototypes.estimator_rows import RowsClassifierMixin
 from protodask.prototypes.fitting import FitRun
 from protodask.prototypes.training_data import warn_of_large_weights
 from protodask.selection.config import SearchConfig
@@ -21,7 +22,7 @@ from protodask.selection.search import Listener
 from protodask.selection.tuning import best_draw, chosen_config, search_rows, with_search
 
 
-class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrototypeSetSearchCV(MetaEstimatorMixin, RowsClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Prototype set classifier whose penalties and number of batches are chosen by cross-validation.
 
     All fits of the search advance together and share their passes over the data, the folds of a setting stop adding

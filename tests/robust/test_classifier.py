@@ -51,6 +51,15 @@ def test_points__are_separated_as_by_a_support_vector_machine() -> None:
     np.testing.assert_allclose(found.decision_function(rows), machine.decision_function(rows.mean_midpoint), atol=5e-3)
 
 
+def test_score__of_lazy_tables_is_that_of_rows_in_memory() -> None:
+    rows, y = drawn()
+    table = pd.DataFrame(rows.mean_midpoint, columns=["a", "b", "c"])
+    weight = np.linspace(0.5, 2.0, len(y))
+    found = RobustClassifier("SVM").fit(table, y)
+    lazy = dd.from_pandas(table.assign(label=y, weight=weight), npartitions=3)
+    assert found.score(lazy[["a", "b", "c"]], lazy["label"], lazy["weight"]) == found.score(table, y, weight)
+
+
 def test_labels__may_be_any_two() -> None:
     rows, y = drawn()
     plain = RobustClassifier("SBM").fit(rows, 2 * y - 1)

@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,6 +52,13 @@ def test_search_cv__finds_the_same_for_lazy_rows(rows: Arrays, fitted: Prototype
     )
     found = [trial.mean for trial in lazy.search_.trials]
     assert found == pytest.approx([trial.mean for trial in fitted.search_.trials], rel=1e-9)
+
+
+def test_search_cv__scores_lazy_tables(rows: Arrays) -> None:
+    table, y = pd.DataFrame(rows["features"]).add_prefix("x"), rows["target"]
+    found = PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(table, y)
+    lazy = dd.from_pandas(table.assign(label=y), npartitions=2)
+    assert found.score(lazy[list(table)], lazy["label"]) == found.score(table, y)
 
 
 def test_search_cv__keeps_groups_together(rows: Arrays) -> None:
