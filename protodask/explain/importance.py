@@ -240,8 +240,9 @@ def _finish(
     if used:
         weight = np.array([cell.weight for cell in cells])
         delta = np.stack([cell.change for cell in cells]) / weight[:, None, None]  # (blocks, columns, repeats)
-        mean[used] = np.einsum("b,bgr->g", weight, delta) / (total * repeats)
-        error[used] = _standard_error(delta, weight, mean[used])
+        share = weight / total
+        mean[used] = np.einsum("b,bgr->g", share, delta) / repeats
+        error[used] = _standard_error(delta, share, mean[used])
     return Importance(
         names=names,
         features=groups,
@@ -254,11 +255,11 @@ def _finish(
     )
 
 
-def _standard_error(delta: Floats, weight: Floats, mean: Floats) -> Floats:
+def _standard_error(delta: Floats, share: Floats, mean: Floats) -> Floats:
     n_blocks, n_columns, repeats = delta.shape
     if n_blocks > 1:
-        spread_out = np.square(weight[:, None] * (delta.mean(axis=2) - mean)).sum(axis=0)
-        error: Floats = np.sqrt(n_blocks / (n_blocks - 1) * spread_out) / weight.sum()
+        spread_out = np.square(share[:, None] * (delta.mean(axis=2) - mean)).sum(axis=0)
+        error: Floats = np.sqrt(n_blocks / (n_blocks - 1) * spread_out)
         return error
     if repeats > 1:
         return np.asarray(delta[0].std(axis=1, ddof=1) / math.sqrt(repeats), dtype=np.float64)

@@ -74,6 +74,18 @@ def test_importance__is_that_of_a_loop(make_model: MakeModel, engine: Engine, we
     assert (found.names, found.blocks, found.repeats) == (("x0", "x1", "x2", "x3"), 4, 3)
 
 
+@pytest.mark.parametrize("factor", [1e-200, 1e300])
+def test_importance__does_not_depend_on_a_factor_of_all_weights(
+    make_model: MakeModel, engine: Engine, factor: float
+) -> None:
+    model = make_model()
+    source = make_source(model, weighted=True)
+    scaled = array_source({**source.arrays, "weight": source.arrays["weight"] * factor}, 128)
+    expected, found = (permutation_importance(model, rows, CODES, engine, repeats=2) for rows in (source, scaled))
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.standard_error, expected.standard_error, rtol=1e-9)
+
+
 def test_importance__of_a_feature_the_model_ignores_is_exactly_zero(make_model: MakeModel, engine: Engine) -> None:
     model = make_model(prototypes=(6,))
     (ignored,) = set(range(4)) - set(model.batches[0].feature_index.tolist())
