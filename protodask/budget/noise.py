@@ -48,7 +48,7 @@ from numpy.typing import ArrayLike
 from protodask.budget.polynomials import Floats
 from protodask.data.arrays.keyed import dealt
 from protodask.data.tables.frames import refuse_ungrouped
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 
 CONFIDENCE = 0.95
 """`1 - delta`."""
@@ -112,7 +112,9 @@ class Estimate:
             refuse_ungrouped(groups, "A row")
         is_right = np.asarray(right)
         n_rows = is_right.size
-        weights = np.ones(n_rows) if weight is None else np.asarray(weight, dtype=np.float64)
+        remedy = "Give numbers of 0 or more, not all of them 0."
+        with refusing((TypeError, ValueError), "wrong-type", "The weights of the rows are no numbers", remedy):
+            weights = np.ones(n_rows) if weight is None else np.asarray(weight, dtype=np.float64)
         keys = np.arange(n_rows) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         if is_right.dtype != np.bool_ or is_right.ndim != 1 or not is_right.shape == weights.shape == keys.shape:
             raise InputError(
@@ -121,13 +123,17 @@ class Estimate:
                 f"shape {weights.shape}, and the groups {keys.shape}.",
                 "Give True or False for each row, and one weight and one group for each if there are any.",
             )
-        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = float(weights.sum())
+        if not (np.isfinite(weights).all() and (weights >= 0).all() and total > 0):
+            raise InputError("bad-value", "The weights of the rows make no sense.", remedy)
+        if not math.isfinite(total):
             raise InputError(
-                "bad-value", "The weights of the rows make no sense.", "Give numbers of 0 or more, not all of them 0."
+                "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."
             )
         parts = dealt(keys, PARTS)
         sums = [np.bincount(parts, weights=values, minlength=PARTS) for values in (weights * is_right, weights)]
-        accuracy = float(weights[is_right].sum() / weights.sum())
+        accuracy = float(weights[is_right].sum() / total)
         own = weights if groups is None else np.bincount(keys, weights=weights)
         return Estimate(accuracy, Noise.of(np.array(sums, dtype=np.float64), float(own.max())))
 

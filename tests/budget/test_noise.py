@@ -97,6 +97,10 @@ def test_margins__of_few_groups_are_those_of_so_few_numbers() -> None:
         ([True, False], [0.0, 0.0], "bad-value"),
         ([True, False], [1.0, math.nan], "bad-value"),
         ([True, False], [2.0, -1.0], "bad-value"),
+        ([True, False], [math.inf, -math.inf], "bad-value"),
+        ([True, False], [1e308, 1e308], "overflow"),
+        ([True, False], ["heavy", "light"], "wrong-type"),
+        ([True, False], [None, {}], "wrong-type"),
     ],
 )
 def test_estimate__refuses_what_makes_no_sense(right: Any, weight: Any, code: Any) -> None:
