@@ -290,7 +290,7 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
         ) from None
     if array.dtype.kind not in "fiub":
         raise InputError("wrong-type", f"{name} is of type {array.dtype}.", "Give numbers.")
-    if array.ndim != 2:
+    if array.ndim != 2 or not array.shape[1]:
         raise InputError(
             "wrong-shape",
             f"{name} is of shape {array.shape}.",

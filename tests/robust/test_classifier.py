@@ -212,6 +212,12 @@ def test_data__of_mixed_types_are_numbers() -> None:
         RobustClassifier("SBM").fit(table.assign(flag="yes"), y)
 
 
+@pytest.mark.parametrize("rows", [np.empty((20, 0)), pd.DataFrame(index=range(20))], ids=["points", "table"])
+def test_rows__without_a_feature_are_refused(rows: Any) -> None:
+    with refused("wrong-shape", "(20, 0)", "a column for each feature"):
+        RobustClassifier("SVM").fit(rows, np.arange(20) % 2)
+
+
 def test_labels_and_weights__that_are_none_are_refused() -> None:
     rows, y = drawn()
     for labels in ([None if label else "a" for label in y], np.where(y == y[0], np.nan, 1.0), y + 0.5 * y):

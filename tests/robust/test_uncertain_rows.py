@@ -171,6 +171,7 @@ def test_uncertain_rows__bounds_of_the_mean_beyond_the_support_are_cut() -> None
     ("lower", "upper", "code", "facts"),
     [
         ([1.0], [2.0], "wrong-shape", ("lower", "(1,)")),
+        (np.empty((3, 0)), np.empty((3, 0)), "wrong-shape", ("lower", "(3, 0)")),
         ([[1.0]], [[2.0, 3.0]], "wrong-shape", ("lower", "(1, 1)", "upper", "(1, 2)")),
         ([[1.0], [1.0, 2.0]], [[1.0], [1.0, 2.0]], "wrong-shape", ("lower", "length")),
         ([["a"]], [["b"]], "wrong-type", ("lower", "<U1")),
