@@ -296,7 +296,9 @@ def _numbers(column: Any, name: str) -> NDArray[np.float64]:
 def _groups(column: Any, name: str) -> NDArray[Any]:
     import pyarrow
 
-    if column.null_count or (pyarrow.types.is_floating(column.type) and np.isnan(column.to_numpy()).any()):
+    if pyarrow.types.is_floating(column.type):  # where NaN is missing, and -0.0 is 0.0
+        column = pyarrow.array(column.to_numpy() + 0.0, from_pandas=True)
+    if column.null_count:
         raise InputError(
             "bad-value",
             f"The column {name!r} has a missing value.",

@@ -406,6 +406,15 @@ def test_decide_stored__refuses_a_column_of_probabilities_named_twice(tmp_path: 
         decide_stored(path, tmp_path / "out", probability=["p", "p"], per_row="labels")
 
 
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_decide_stored__takes_both_zeros_for_one_group(tmp_path: Path, kind: str) -> None:
+    group = np.array([0.0, -0.0, 0.5], dtype=kind)
+    pyarrow.parquet.write_table(pyarrow.table({"p": FILE_PROBABILITY, "g": group}), tmp_path / "in.parquet")
+    decide_stored(tmp_path / "in.parquet", tmp_path / "out", probability=["p"], group="g")
+    expected = decide_groups(FILE_PROBABILITY, group)
+    assert read_groups(tmp_path / "out")["n"].tolist() == expected.n.tolist() == [2, 1]
+
+
 def test_decide_stored__turns_no_large_unsigned_group_into_another_number(tmp_path: Path) -> None:
     group = np.array([2**64 - 1, 2**64 - 1, 5], dtype=np.uint64)
     pyarrow.parquet.write_table(pyarrow.table({"p": FILE_PROBABILITY, "g": group}), tmp_path / "in.parquet")
