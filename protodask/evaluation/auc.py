@@ -193,7 +193,15 @@ def read_labelled(block: Block) -> Labelled:
             "Give one number for each row.",
         )
     if score.dtype.kind != "f" or score.dtype.itemsize > 8:
-        score = score.astype(np.float64)
+        given, score = score, score.astype(np.float64)
+        if given.dtype.kind in "iu":
+            distance = np.maximum(np.spacing(np.abs(score)), 1).astype(given.dtype)
+            require(
+                block,
+                given % distance == 0,
+                "The score of row {row} is a whole number that is rounded to another one.",
+                "Subtract one number from all scores, so that they lie between -2^53 and 2^53.",
+            )
     require(block, ~np.isnan(score), "The score of row {row} is missing.", "Give a number for each row.")
     if label.dtype.kind not in "fiub":
         raise InputError(

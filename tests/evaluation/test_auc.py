@@ -398,6 +398,22 @@ def test_auc__refuses_what_is_no_number(settings: dict[str, Any], code: Code, fa
         auc([0.1, 0.9], [0, 1], **settings)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+@pytest.mark.parametrize("large", [2**53, 2**60, 2**63 - 2])
+def test_auc__refuses_whole_numbers_that_rounding_would_tie(dtype: type[np.integer[Any]], large: int) -> None:
+    with refused("bad-value", "row 1", "Subtract", "2^53"):
+        auc(np.array([2**52, large + 1], dtype=dtype), [0, 1])
+    negative = np.array([2**52, -large - 1], dtype=np.int64)
+    with refused("bad-value", "row 1"):
+        auc(negative, [0, 1])
+
+
+def test_auc__takes_whole_numbers_that_float64_holds() -> None:
+    exact = [-(2**63), -(2**53), 2**53 - 1, 2**53, 2**53 + 2, 2**60, 2**60 + 256]
+    assert auc(np.array(exact), [0, 0, 0, 0, 0, 0, 1]).value == 1
+    assert auc(np.array([2**63, 2**63 + 2048], dtype=np.uint64), [0, 1]).value == 1
+
+
 def test_auc__refuses_scores_of_several_lengths() -> None:
     with refused("wrong-shape", "one length"):
         auc([[1.0], [1.0, 2.0]], [0, 1])
