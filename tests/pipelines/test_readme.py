@@ -17,9 +17,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.commands import run_command
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "pipelines" / "README.md").read_text(encoding="utf-8")
+FOLDER = ROOT / "pipelines"
+FILES = sorted(path for path in FOLDER.rglob("*.*") if path.is_file() and path.suffix != ".pyc")
+TEXT = (FOLDER / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:<!-- (?P<kind>[\w:]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 COMMAND = re.compile(r"`(protodask [^`]+)`")
+INSTALLED = re.compile(r"pip install '(?:protodask|\.)\[([\w,]+)\]'")
 
 HOUR = 3600.0
 
@@ -137,9 +140,17 @@ def test_readme__every_block_of_commands_is_run() -> None:
 
 def test_readme__extras_that_it_names_are_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = set(re.findall(r"pip install '(?:protodask|\.)\[(\w+)\]'", TEXT))
+    named = {extra for found in INSTALLED.findall(TEXT) for extra in found.split(",")}
     assert named == {"tabular", "pipelines"}
     assert named <= set(extras)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_files__what_they_install_reads_and_writes_tables(path: Path) -> None:
+    text = path.read_text()
+    extras = INSTALLED.findall(text)
+    assert len(extras) == text.count("pip install")
+    assert all("tabular" in found.split(",") for found in extras)
 
 
 @pytest.mark.parametrize("command", sorted(set(COMMAND.findall(TEXT))))
