@@ -293,8 +293,9 @@ def encode_labels(
 
 REMOVE = "Fill in or remove such rows first."
 FILL = (
-    "Fill in or remove such rows first, or have missing values count as the mean or as no category (missing='fill' at "
-    "an ingest, unseen='zero' where a model scores)."
+    "Fill in or remove such rows first, or have missing values count as the mean or as no category: with "
+    "missing='fill' where the dataset is made (anew with overwrite=True if it is there already), or unseen='zero' "
+    "where a model scores."
 )
 
 

@@ -264,11 +264,11 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
 
 
 def _located(problem: Problem, table: Partitions, rows: Sequence[int]) -> InputError:
-    """The error of a problem; of several files it names the one, and the row in it."""
+    """The error of a problem; of several files, and of a table made of parts, it names the one, and the row in it."""
     places = [table.place(partition) for partition in range(table.n_partitions)]
     edges = np.cumsum([0, *rows])
     place = places[int(np.searchsorted(edges, problem.row, side="right")) - 1]
-    if not place or len(set(places)) == 1:
+    if not place or (len(set(places)) == 1 and not table.parts):
         return problem.error()
     return problem.shifted(-int(edges[places.index(place)])).error(f" of {place}")
 

@@ -234,13 +234,14 @@ def file_tables(
 def tables_by_file(
     paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], expected: Sequence[str] = ()
 ) -> Partitions:
-    """The table in some files, one after the other.
+    """The table in some files, one after the other; messages name the file also where there is only one.
 
     Where it is known which columns are `expected`, others are left out with a warning, whichever files they are in;
     else all files must have the same ones.
     """
     known, left_out = frozenset(labels), frozenset(dropped)
-    joined = join_tables(file_tables(paths, known, left_out))
+    tables = file_tables(paths, known, left_out)
+    joined = replace(join_tables(tables), parts=tuple(tables))
     if not expected:
         check_same_columns(joined)
     elif besides := columns_besides(names_by_table(joined), expected, ()):

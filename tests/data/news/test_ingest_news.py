@@ -27,7 +27,7 @@ from protodask.data.tables import ingest_sources
 from protodask.data.tables.ingest import ingest
 from protodask.data.tables.source_files import content_digest
 from protodask.engine import Engine, array_source
-from protodask.errors import Code, FormatError, OutputExistsError, StorageError
+from protodask.errors import Code, FormatError, InputError, OutputExistsError, StorageError
 
 Rows = list[tuple[float, str]]
 
@@ -292,6 +292,39 @@ def test_ingest__refuses_categories_not_seen_before(inbox: Path, tmp_path: Path,
     with refused("bad-value", "colour", "green"):
         take(inbox, out, engine)
     assert Dataset.open(out).n_rows == 15
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("x,colour,y\n1,red,yes\n,blue,no\n", "bad-value", "Column 'x' has a missing or infinite value in row 1 of {}"),
+        ("x,colour,y\n1,red,yes\n2,blue,perhaps\n", "bad-value", "was not there at ingest, in row 1 of {}"),
+        ("x,y\n1,yes\n", "columns-differ", "{} has other columns than expected: it lacks 'colour'."),
+    ],
+)
+def test_ingest__names_the_file_that_cannot_be_used_if_it_is_the_only_new_one(
+    text: str, code: Code, said: str, inbox: Path, tmp_path: Path, engine: Engine
+) -> None:
+    put(inbox / "1.csv", range(40))
+    ingest(inbox, tmp_path / "o.zarr", new=True, engine=engine, **SCHEMA)
+    (inbox / "2.csv").write_text(text)
+    with refused(code, said.format(inbox / "2.csv")):
+        ingest(inbox, tmp_path / "o.zarr", new=True, unseen="zero", missing="fill", engine=engine)
+
+
+def test_ingest__says_how_a_dataset_takes_missing_values_that_had_none(
+    inbox: Path, tmp_path: Path, engine: Engine
+) -> None:
+    put(inbox / "1.csv", range(40))
+    ingest(inbox, tmp_path / "o.zarr", new=True, engine=engine, **SCHEMA)
+    (inbox / "2.csv").write_text("x,colour,y\n1,red,yes\n,blue,no\n")
+    with pytest.raises(InputError) as caught:
+        ingest(inbox, tmp_path / "o.zarr", new=True, missing="fill", engine=engine)
+    assert "missing='fill' where the dataset is made (anew with overwrite=True if" in caught.value.remedy
+    assert (
+        ingest(inbox, tmp_path / "o.zarr", missing="fill", overwrite=True, engine=engine, **SCHEMA).metadata.n_rows
+        == 42
+    )
 
 
 def test_ingest__into_another_dataset_unless_it_is_there(inbox: Path, tmp_path: Path, engine: Engine) -> None:
