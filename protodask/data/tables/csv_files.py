@@ -33,6 +33,8 @@ class CsvColumns:
     types: Mapping[str, str]
     separator: str
     has_rows: bool
+    left_out: frozenset[str]
+    """Those that are not read."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,7 +75,8 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
     given = [str(name) for name in header.iloc[0]]
     if twice := [name for name in given if name and given.count(name) > 1]:
         raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
-    names = [str(name) for name in head.columns if str(name) not in dropped]
+    present = [str(name) for name in head.columns]
+    names = [name for name in present if name not in dropped]
     if not names:
         raise InputError("column-missing", f"All columns of {mask(path)} are dropped.", "Keep some.")
     types: dict[str, str] = {}
@@ -87,7 +90,7 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
             if name in labels
             else {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
         )
-    return CsvColumns(types, separator, len(head) > 0)
+    return CsvColumns(types, separator, len(head) > 0, dropped.intersection(present))
 
 
 def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> Partitions:
@@ -103,6 +106,7 @@ def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: froze
         columns.text,
         pieces,
         partial(_read_part, columns, kept),
+        columns.left_out,
         tuple(mask(text.path) for text, _ in pieces),
         tuple(text.n_parts for text in texts),
         untyped=True,

@@ -27,11 +27,11 @@ from protodask.errors import InputError, ProtodaskError, StorageError
 
 def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> Partitions:
     """A pandas data frame in memory as a table."""
-    frame = _named(frame, dropped)
+    frame, left_out = _named(frame, dropped)
     names = tuple(frame.columns)
     pieces = tuple(itertools.pairwise(even_edges(len(frame), PARTITION_ROWS)))
     read = partial(_read_rows, frame, names, kept)
-    return Partitions(names, text_columns(frame) - _number_objects(frame), pieces, read, resident=True)
+    return Partitions(names, text_columns(frame) - _number_objects(frame), pieces, read, left_out, resident=True)
 
 
 def _read_rows(frame: Any, names: Sequence[str], kept: Kept, rows: tuple[int, int]) -> Table:
@@ -67,10 +67,10 @@ def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) ->
     """A dask data frame as a table; it stays lazy."""
     operands = (operand for expression in frame.expr.walk() for operand in expression.operands)
     refuse_futures(operand for operand in operands if isinstance(operand, dict))
-    frame = _named(frame, dropped)
+    frame, left_out = _named(frame, dropped)
     names = tuple(frame.columns)
     read = partial(_read_computed, frame, names, kept)
-    return Partitions(names, text_columns(frame), range(int(frame.npartitions)), read)
+    return Partitions(names, text_columns(frame), range(int(frame.npartitions)), read, left_out)
 
 
 def _read_computed(frame: Any, names: Sequence[str], kept: Kept, partition: int) -> Table:
@@ -125,14 +125,15 @@ def _refuse_objects(frame: Any, names: Sequence[str]) -> Any:
     return frame
 
 
-def _named(frame: Any, dropped: Iterable[str]) -> Any:
-    left_out = frozenset(dropped)
+def _named(frame: Any, dropped: Iterable[str]) -> tuple[Any, frozenset[str]]:
+    """A frame with text for names and without some columns, and those of these that it had."""
     names = [str(name) for name in frame.columns]
     if len(set(names)) != len(names):
         raise InputError("named-twice", "Several columns of a data frame have one name.", "Rename them.")
     if names != list(frame.columns):
         frame = frame.rename(columns=dict(zip(frame.columns, names, strict=True)))
-    return frame[[name for name in names if name not in left_out]]
+    left_out = frozenset(dropped).intersection(names)
+    return frame[[name for name in names if name not in left_out]], left_out
 
 
 def text_columns(frame: Any) -> frozenset[str]:

@@ -142,7 +142,7 @@ def encode_anew(
     text = [name for name in table.names if name in table.text and name not in said]
     if wanted.text_is_categorical:
         wanted = replace(wanted, categorical=(*wanted.categorical, *text))
-    features = _feature_columns(table, asdict(roles), (*wanted.categorical, *wanted.orders))
+    features = _feature_columns(table, asdict(roles), (*wanted.categorical, *wanted.orders), wanted.drop)
     columns = tuple(
         Column(name, "ordinal", wanted.orders[name])
         if name in wanted.orders
@@ -222,7 +222,9 @@ def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[
     )
 
 
-def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declared: Sequence[str]) -> list[str]:
+def _feature_columns(
+    table: Partitions, roles: Mapping[str, str | None], declared: Sequence[str], dropped: Sequence[str]
+) -> list[str]:
     """The columns that are features; all that the user named must be there, and all text declared."""
     names = set(table.names)
     for what, name in roles.items():
@@ -232,7 +234,9 @@ def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declare
                 f"There is no column {name!r} for the {what}.",
                 f"The columns are {some(table.names)}.",
             )
-    if absent := [name for name in declared if name not in names]:
+    absent = [name for name in declared if name not in names]
+    absent += [name for name in dropped if name not in table.left_out]
+    if absent:
         raise InputError(
             "column-missing", f"There is no column {absent[0]!r}.", f"The columns are {some(table.names)}."
         )

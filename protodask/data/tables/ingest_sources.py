@@ -200,7 +200,8 @@ def _arrays(
     for name in others:
         _check_free(name, names)
     table = arrays_table(names, rows, others, kept)
-    return replace(table, names=tuple(name for name in table.names if name not in dropped))
+    left_out = frozenset(dropped).intersection(table.names)
+    return replace(table, names=tuple(name for name in table.names if name not in left_out), left_out=left_out)
 
 
 def _rows(array: Any) -> RowArray:

@@ -108,6 +108,7 @@ def parquet_table(files: Sequence[ParquetParts], dropped: frozenset[str], kept: 
         text,
         pieces,
         partial(_read_groups, names, kept),
+        dropped.intersection((*files[0].schema.names, *folder_columns(files[0].path))),
         tuple(mask(path) for path, _, _ in pieces),
         tuple(len(file.groups) for file in files),
     )

@@ -61,6 +61,8 @@ class Partitions:
     """What tells the partitions apart: ranges of rows, or parts of files."""
     read_piece: Callable[[Any], Table] = field(repr=False)
     """Reads one of them; picklable, and small unless the table is in memory."""
+    left_out: frozenset[str] = frozenset()
+    """Columns that are there besides, and were to be left out."""
     places: tuple[str, ...] = ()
     """What each partition is a part of, such as a file, for messages; none where nobody knows."""
     counts: tuple[int, ...] = ()
@@ -284,6 +286,7 @@ def join_tables(tables: Sequence[Partitions]) -> Partitions:
         frozenset[str]().union(*(table.text for table in tables)),
         pieces,
         _read_of_table,
+        frozenset[str]().union(*(table.left_out for table in tables)),
         tuple(table.place(number) for table, number in pieces),
         tuple(itertools.chain.from_iterable(table.counts for table in tables)),
         untyped=any(table.untyped for table in tables),

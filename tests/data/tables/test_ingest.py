@@ -516,6 +516,7 @@ def test_ingest__finds_the_type_of_labels_in_text(
         ({"target": "z"}, "column-missing", ("'z'", "the target")),
         ({"weight": "z"}, "column-missing", ("'z'", "the weight")),
         ({"categorical": ["colour", "z"]}, "column-missing", ("'z'",)),
+        ({"drop": ["id", "z"]}, "column-missing", ("'z'", "The columns are")),
         ({"categorical": ["colour", "size"]}, "settings-conflict", ("size", "categorical", "ordinal")),
         ({"ordinal": {"size": ["small"]}}, "bad-setting", ("size",)),
         ({"weight": "p"}, "settings-conflict", ("weight", "inclusion")),
@@ -534,6 +535,27 @@ def test_ingest__refuses_settings_that_do_not_fit(
     with refused(code, *facts):
         ingest(make_frame(50), tmp_path / "out", engine=engine, **{**SETTINGS, **changes})
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "pandas", "dask", "arrays"])
+def test_ingest__leaves_out_a_column_that_some_table_has_and_refuses_one_that_none_has(
+    form: str, engine: Engine, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"x0": range(20), "x1": 1.5, "target": [0, 1] * 10})
+    sources: Any = [frame, frame.drop(columns="x1")]
+    match form:
+        case "csv" | "parquet":
+            for number, each in enumerate(sources):
+                path = tmp_path / f"{number}.{form}"
+                each.to_csv(path, index=False) if form == "csv" else each.to_parquet(path)
+            sources = str(tmp_path / f"*.{form}")
+        case "dask":
+            sources = [dask.dataframe.from_pandas(each, npartitions=2) for each in sources]
+        case "arrays":
+            sources = (frame[["x0", "x1"]].to_numpy(), frame["target"].to_numpy())
+    with refused("column-missing", "There is no column 'x2'."):
+        ingest(sources, tmp_path / "out", drop=["x1", "x2"], engine=engine)
+    assert ingest(sources, tmp_path / "out", drop=["x1"], engine=engine).feature_names == ("x0",)
 
 
 def test_ingest__refuses_one_class_and_too_many(
