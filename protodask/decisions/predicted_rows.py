@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.row_arrays import RowArray, zarr_rows
 from protodask.data.arrays.rows import ReadByRanges, join_rows, spans
 from protodask.data.format.schema import Label
-from protodask.data.places.locations import is_url, locate, storage_errors
+from protodask.data.places.locations import file_system, is_url, locate, storage_errors
 from protodask.data.places.records import Fields, recognize, unseal
 from protodask.data.places.storage import find_group, read_marker, read_stable
 from protodask.data.tables.source_files import (
@@ -278,9 +278,7 @@ def _parquet_file(path: str) -> Any:
 
     if not is_url(path):
         return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-    import fsspec
-
-    files, name = fsspec.core.url_to_fs(path)
+    files, name = file_system(path)
     return pyarrow.parquet.ParquetFile(name, filesystem=files, page_checksum_verification=True)
 
 

@@ -87,8 +87,24 @@ def open_store(path: str, read_only: bool = False) -> Any:
         return path
     from zarr.storage import FsspecStore
 
-    try:
+    with _known_store(path):
         return FsspecStore.from_url(path, storage_options={"use_listings_cache": False}, read_only=read_only)
+
+
+def file_system(path: str) -> tuple[Any, str]:
+    """What reads single objects of the store that a URL is in, and what the one at the URL is called there."""
+    import fsspec
+
+    with _known_store(path):
+        files, name = fsspec.core.url_to_fs(path)
+    return files, name
+
+
+@contextmanager
+def _known_store(path: str) -> Iterator[None]:
+    """Say of a URL whose store cannot be opened whether a package is missing, or nobody knows such stores."""
+    try:
+        yield
     except ImportError as error:
         raise InputError(
             "package-missing",

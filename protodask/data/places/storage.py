@@ -242,7 +242,8 @@ def check_outside(path: str, source: str | os.PathLike[str], may_replace: bool =
 
 def is_taken(path: str) -> bool:
     """Whether anything lies at a place."""
-    return holds_something(path) if is_url(path) else os.path.lexists(path)
+    with storage_errors(path, "looking at"):
+        return holds_something(path) if is_url(path) else os.path.lexists(path)
 
 
 def remove_inside(place: str, name: str) -> None:

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from protodask.data.places.locations import is_url, locate, storage_errors
-from protodask.errors import InputError, ProtodaskError, StorageError, refusing
+from protodask.data.places.locations import file_system, is_url, locate, storage_errors
+from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
@@ -277,7 +277,7 @@ def open_file(path: str, compression: str | None = None) -> Any:
         return open(path, "rb")
     import fsspec
 
-    files, name = fsspec.core.url_to_fs(path) if is_url(path) else (fsspec.filesystem("file"), path)
+    files, name = file_system(path) if is_url(path) else (fsspec.filesystem("file"), path)
     return files.open(name, "rb", compression=compression)
 
 
@@ -408,13 +408,9 @@ def cache_beside(out: str) -> str | None:
 
 def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
     """URLs of the objects at a URL, in their order, and, `detailed`, what the store says of each."""
-    import fsspec
-
     protocol = source.split("://", 1)[0]
     with storage_errors(source, "reading"):
-        unknown = f"{mask(source)} cannot be opened"
-        with refusing((ValueError, ImportError), "unsupported", unknown, "Check how the URL begins."):
-            files, place = fsspec.core.url_to_fs(source)
+        files, place = file_system(source)
         files.invalidate_cache()  # another process may have written since
         paths = [place]
         if "*" in place and not files.exists(place):

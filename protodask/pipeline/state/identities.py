@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
-from protodask.data.places.locations import is_url, locate, storage_errors
+from protodask.data.places.locations import file_system, is_url, locate, storage_errors
 from protodask.data.places.references import is_reference, reference_fingerprint
 from protodask.data.places.registry_state import REGISTRY_FILE, read_state
 from protodask.data.places.storage import DATASET, MARKER, find_group
@@ -61,10 +61,8 @@ def _of_url(where: str) -> str | None:
 
 def _of_objects(where: str) -> str | None:
     """Of objects of others at or below a URL: their names, and what the store tells them apart by."""
-    import fsspec
-
     with storage_errors(where, "looking at"):
-        store, path = fsspec.core.url_to_fs(where)
+        store, path = file_system(where)
         store.invalidate_cache()  # another process may have written since
         found = store.find(path, detail=True)
     told = [

@@ -32,11 +32,14 @@ from protodask.data.places import generations as generations_module
 from protodask.data.places.bounded import read_object
 from protodask.data.places.generations import GENERATION
 from protodask.data.places.locations import delete_below, list_names, open_store, write_object
+from protodask.data.places.storage import is_taken
 from protodask.data.tables import source_files as source_files_module
 from protodask.data.tables.ingest import ingest
 from protodask.data.tables.source_files import source_files
+from protodask.decisions.predicted_rows import open_rows
 from protodask.engine import Arrays, Engine, array_source, thread_engine
-from protodask.errors import FormatError, OutputExistsError, StorageError
+from protodask.errors import Code, FormatError, OutputExistsError, StorageError
+from protodask.pipeline.state.identities import identity
 from protodask.prototypes import FitConfig, fit, load_model, predict
 from protodask.prototypes.persistence import save_model
 
@@ -522,6 +525,39 @@ def test_write__to_a_bucket_that_is_not_there(server: str, make_arrays: Make, wr
 def test_open__of_an_unknown_kind_of_store() -> None:
     with refused("unsupported", "nowhere://bucket/d.zarr"):
         Dataset.open("nowhere://bucket/d.zarr")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code", "facts"),
+    [
+        (ImportError("Install s3fs to access S3"), "package-missing", ("Install s3fs", "protodask[remote]")),
+        (ValueError("Protocol not known: s3"), "unsupported", ("Protocol not known", "beginning of the URL")),
+    ],
+)
+def test_store__that_cannot_be_opened_is_told_alike_wherever_it_is_read(
+    refusal: Exception, code: Code, facts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise refusal
+
+    monkeypatch.setattr(fsspec.core, "get_filesystem_class", fail)
+    with refused(code, "s3://bucket/t.csv", *facts):
+        ingest("s3://bucket/t.csv", tmp_path / "d.zarr", target="y")
+    with refused(code, "s3://bucket/t.parquet", *facts):
+        open_rows("s3://bucket/t.parquet")
+    with refused(code, "s3://bucket/anything", *facts):
+        identity("s3://bucket/anything")
+
+
+def test_is_taken__of_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.exceptions import EndpointConnectionError
+
+    def fail(*_: object, **__: object) -> None:
+        raise EndpointConnectionError(endpoint_url="http://nowhere")
+
+    monkeypatch.setattr(FsspecStore, "list_dir", fail)
+    with refused("unreadable", "s3://bucket/d.zarr", "http://nowhere", "credentials", kind=StorageError):
+        is_taken("s3://bucket/d.zarr")
 
 
 @pytest.mark.slow
