@@ -151,7 +151,7 @@ def warn_of_assumption(index: BudgetIndex, stacklevel: int) -> None:
     """A `MonotonicityWarning` where accuracies contradict `monotone_error`; the level is that of the caller."""
     if not index.guaranteed:
         warnings.warn(
-            f"Adding features lowered the accuracy of a set by {index.observed_error:.6g}, and monotone_error is "
+            f"Adding features lowered the accuracy of a set by {index.observed_error:.6g}, and `monotone_error` is "
             f"{index.monotone_error:.6g}: better sets may have been passed over. Build again with "
             f"monotone_error={_rounded_up(index.observed_error)!r} or more, unless such a loss does not matter.",
             MonotonicityWarning,

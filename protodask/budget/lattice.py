@@ -237,5 +237,5 @@ def check_exploration(
         )
     for name, value in (("alpha", alpha), ("monotone_error", monotone_error)):
         check_range(name, value, 0.0, sys.float_info.max, "Give a difference of accuracies, a number from 0 up.")
-    check_count("most_fits, the number of expansions there is time for,", most_fits, 1)
+    check_count("`most_fits`, the number of expansions there is time for,", most_fits, 1)
     return n_features, float(alpha), float(monotone_error), most_fits

@@ -173,7 +173,7 @@ def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: 
     if rare:
         raise InputError(
             "too-few",
-            f"Too few rows for max_fraction {max_fraction}: class {', '.join(rare)}.",
+            f"Too few rows for `max_fraction` {max_fraction}: class {', '.join(rare)}.",
             f"Every class needs at least {least} rows of positive weight: add rows, merge or drop the class, or move "
-            "max_fraction closer to 0.5.",
+            "`max_fraction` closer to 0.5.",
         )

@@ -202,8 +202,8 @@ def check_training_parts(assignment: FoldAssignment, classes: Sequence[Label], m
             raise InputError(
                 "too-few",
                 f"Without one of {assignment.n_folds} folds, {left} rows are left of class {label!r}, and training "
-                f"with max_fraction {max_fraction} needs {least}.",
-                "Ask for other folds, add rows, merge or drop the class, or move max_fraction closer to 0.5.",
+                f"with `max_fraction` {max_fraction} needs {least}.",
+                "Ask for other folds, add rows, merge or drop the class, or move `max_fraction` closer to 0.5.",
             )
 
 

@@ -176,7 +176,7 @@ class Round:
 
         warnings.warn(
             f"Batch {self.number} stopped early ({solution.status}: {solution.message}) after {solution.iterations} "
-            "iterations; raise max_iterations or tolerance.",
+            "iterations; raise `max_iterations` or tolerance.",
             ConvergenceWarning,
             stacklevel=2,
         )

@@ -201,9 +201,9 @@ class Training:
         if len(rows) == 0:
             raise InputError(
                 "bad-setting",
-                f"No candidate can be drawn: there are {len(self.data.classes)} classes and n_candidates is "
+                f"No candidate can be drawn: there are {len(self.data.classes)} classes and `n_candidates` is "
                 f"{config.n_candidates}.",
-                "Raise n_candidates to several for each class.",
+                "Raise `n_candidates` to several for each class.",
             )
         taken = self.engine.take(self.data.source, rows, self.data.array_names, label="take")
         order = np.lexsort((rows, taken[TARGET.name]))

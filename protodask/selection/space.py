@@ -83,7 +83,7 @@ def listed(pairs: Iterable[Any]) -> tuple[Setting, ...]:
     settings: dict[Setting, None] = {}
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError("bad-setting", f"A setting is {pair!r}.", "Give pairs of lambda_v and lambda_w.")
+            raise InputError("bad-setting", f"A setting is {pair!r}.", "Give pairs of `lambda_v` and `lambda_w`.")
         settings[Setting(*pair)] = None
     _check_number("settings", len(settings))
     return tuple(settings)
@@ -92,12 +92,12 @@ def listed(pairs: Iterable[Any]) -> tuple[Setting, ...]:
 def _check_range(name: str, limits: object) -> tuple[Any, Any]:
     remedy = "Give the smallest and the largest value to try, both above zero, or one value twice."
     if not isinstance(limits, (tuple, list)) or len(limits) != 2:
-        raise InputError("bad-setting", f"The range of {name} is {limits!r}.", remedy)
+        raise InputError("bad-setting", f"The range of `{name}` is {limits!r}.", remedy)
     low, high = limits
     FitConfig(**{name: low})
     FitConfig(**{name: high})
     if low > high or (low == 0 and high > 0):
-        raise InputError("bad-setting", f"The range of {name} is from {low} to {high}.", remedy)
+        raise InputError("bad-setting", f"The range of `{name}` is from {low} to {high}.", remedy)
     return low, high
 
 

@@ -204,7 +204,7 @@ def accuracy_that_falls(features: FeatureSet) -> float:
 
 def test_build_index__warns_where_the_guarantee_does_not_hold() -> None:
     with pytest.warns(
-        MonotonicityWarning, match=r"by 0\.\d+, and monotone_error is 0.*monotone_error=0\.\d+ or more"
+        MonotonicityWarning, match=r"by 0\.\d+, and `monotone_error` is 0.*monotone_error=0\.\d+ or more"
     ) as seen:
         index = build_index(COSTS, accuracy_that_falls)
     given = float(str(seen[0].message).split("monotone_error=")[1].split(" ")[0])

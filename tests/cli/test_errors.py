@@ -46,15 +46,25 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
         ),
         ("Give --scheduler, --dropped.", "Give --scheduler, --dropped.", "Give --scheduler, --dropped."),
         ("Say `--new` of x/--new/y.", "Say `--new` of x/--new/y.", "Say `new` of x/--new/y."),
-        ("Raise n_candidates or tolerance.", "Raise --candidates or tolerance.", "Raise candidates or tolerance."),
+        ("Raise `n_candidates` or tolerance.", "Raise --candidates or tolerance.", "Raise `candidates` or tolerance."),
         ("seed is -1.", "--seed is -1.", "seed is -1."),
         ("Say calibrated=True.", "Say --calibrated.", "Say calibrated: true."),
+        (
+            "Say what it is with --categorical max_iterations.",
+            "Say what it is with --categorical max_iterations.",
+            "Say what it is with `categorical` max_iterations.",
+        ),
         *(
             (same, same, same)
             for same in (
                 "Column 'max_fraction' of /a/max_fraction.csv.",
                 "insecure=True in Python",
                 "Give batches.",
+                "There is nothing at hold_out.csv.",
+                "hold_out.csv is empty.",
+                "hold_out is no table.",
+                "The columns are held_out, max_iterations and lambda_v.",
+                "Nothing is in seed=1/part.csv.",
                 "Write it like rows=1000.",
                 "Train without that column (`protodask ingest --drop`).",
             )

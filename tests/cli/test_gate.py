@@ -109,7 +109,7 @@ def test_gate__refuses_models_that_look_at_other_columns(call: Call, example: An
     [
         ([], "setting-missing", ["results", "model, champion and data"]),
         (["--results", "x.json"], "setting-missing", ["x.json", "--limit"]),
-        (["--limit", "a<=1"], "setting-missing", ["limits", "`results`"]),
+        (["--limit", "a<=1"], "setting-missing", ["limits", "--results"]),
         (["--results", "x.json", "--limit", "a<1"], "bad-setting", ["'a<1'", "accuracy>=0.8"]),
         (
             ["--results", "x.json", "--limit", "a>=2", "--limit", "a<=1"],

@@ -115,7 +115,7 @@ def test_reporting__warnings_become_lines(capsys: pytest.CaptureFixture[str]) ->
 
 def test_reporting__speaks_of_options(capsys: pytest.CaptureFixture[str]) -> None:
     with reporting():
-        warnings.warn("Raise max_iterations.", UserWarning, stacklevel=1)
+        warnings.warn("Raise `max_iterations`.", UserWarning, stacklevel=1)
     assert "Raise --max-iterations." in capsys.readouterr().err
 
 

@@ -385,5 +385,5 @@ def test_training__refuses_a_model_of_other_classes_or_features(
 def test_training__with_too_few_candidates_wanted_says_so(
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
-    with refused("bad-setting", "3 classes", "n_candidates is 1"):
+    with refused("bad-setting", "3 classes", "`n_candidates` is 1"):
         train(serial, training_data(make_rows(100, n_classes=3), n_classes=3), FitConfig.of("source", n_candidates=1))

@@ -106,7 +106,7 @@ def _places(sources: Any) -> list[str]:
         raise InputError(
             "unsupported",
             "What is new among arrays and data frames cannot be told.",
-            "Give paths of files or datasets, or leave out new and unless_in.",
+            "Give paths of files or datasets, or leave out `new` and `unless_in`.",
         )
     return [os.fspath(source) for source in several]
 

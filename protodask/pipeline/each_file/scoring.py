@@ -167,7 +167,7 @@ def check_each_file(step: PredictStep) -> None:
         if step.settle:
             raise InputError(
                 "settings-conflict",
-                "settle is for files that are scored each.",
+                "`settle` is for files that are scored each.",
                 "Add --each-file, or leave --settle out.",
             )
         return

@@ -208,10 +208,14 @@ _KNOWN = {field.name: field.name for kind in STEPS.values() for field in datacla
 }
 """Fields by how they are called inside, and by their own names. The draws of a fit and of a search are called alike."""
 
+_NAME = "[a-z]+(?:_[a-z]+)*"
 _SETTING = re.compile(
-    r"(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<name>[a-z]+(?:_[a-z]+)*)"
-    r"(?:=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*))?(?![\w=(])"
+    rf"`(?P<quoted>{_NAME})`|^(?P<first>{_NAME})(?= is (?:[-'\"0-9(\[{{]|None|True|False|nan|inf))"
+    rf"|(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<given>{_NAME})=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*)(?![\w=(/])"
 )
+"""Where a message means a setting: in backticks, with a value, or as what it says the value of. Other words may be
+names in data and files, which may be called like settings.
+"""
 
 _OPTION = re.compile(r"`--(?P<quoted>[a-z]+(?:-[a-z]+)*)`|`[^`]*`|(?<![\w/-])--(?P<bare>[a-z]+(?:-[a-z]+)*)(?![\w/=-])")
 _KEYS = {key_of(name) for name in _KNOWN.values()}
@@ -219,7 +223,7 @@ _KEYS = {key_of(name) for name in _KNOWN.values()}
 
 def as_options(text: str) -> str:
     """A message with settings as on the command line: `--unseen zero` for "unseen='zero'", `--max-fraction`."""
-    return _with_settings(text, "--", " ")
+    return _with_settings(text, "--", " ", "")
 
 
 def as_keys(text: str) -> str:
@@ -231,18 +235,19 @@ def as_keys(text: str) -> str:
         key = found["quoted"] or found["bare"]
         return f"`{key}`" if key in _KEYS else found[0]
 
-    return _with_settings(_OPTION.sub(said, text), "", ": ")
+    return _with_settings(_OPTION.sub(said, text), "", ": ", "`")
 
 
-def _with_settings(text: str, before: str, between: str) -> str:
+def _with_settings(text: str, before: str, between: str, quote: str) -> str:
     def said(found: re.Match[str]) -> str:
-        name, value = _KNOWN.get(found["name"]), found["value"]
-        begins = found.start() == 0 and text.startswith(" is ", found.end())  # other words may be meant as such
-        if name is None or (value is None and "_" not in found["name"] and not begins):
+        name, value = _KNOWN.get(found["quoted"] or found["first"] or found["given"]), found["value"]
+        if name is None:
             return found[0]
-        shown = (
-            "" if value is None or (value == "True" and before) else between + value.strip("'").replace("True", "true")
-        )
-        return f"{before}{key_of(name)}{shown}"
+        key = f"{before}{key_of(name)}"
+        if found["quoted"]:
+            return f"{quote}{key}{quote}"
+        if value is None or (value == "True" and before):
+            return key
+        return key + between + value.strip("'").replace("True", "true")
 
     return _SETTING.sub(said, text)

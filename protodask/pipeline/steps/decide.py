@@ -171,7 +171,7 @@ class DecideStep(Step):
             if self.loss not in (None, F_BETA):
                 raise InputError(
                     "settings-conflict",
-                    f"beta is given with the loss {self.loss!r}.",
+                    f"`beta` is given with the loss {self.loss!r}.",
                     f"Leave the loss out, or write {F_BETA}: beta is for it.",
                 )
             return Loss.f_beta(self.beta)

@@ -177,7 +177,7 @@ class GateStep(KnownRows, Answering):
             raise InputError(
                 "setting-missing",
                 f"The figures of {mask(self.results)} have no limits.",
-                "Give one: --limit NAME<=X, or `limits` in a file.",
+                "Give one: --limit NAME<=X, or limits in a file.",
             )
         compared = {"model": self.model, "champion": self.champion, "data": self.data}
         missing = [name for name, value in compared.items() if value is None]

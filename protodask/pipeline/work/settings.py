@@ -81,15 +81,15 @@ def tuned_config(step: TuneStep, search: SearchConfig) -> FitConfig:
     if joint and step.lambda_w_range is not None:
         raise InputError(
             "settings-conflict",
-            "A range of lambda_w is given for the joint strategy, which keeps to one value.",
-            "Give lambda-w instead, or choose the strategy two-stage.",
+            "A range of `lambda_w` is given for the joint strategy, which keeps to one value.",
+            "Give `lambda_w` instead, or choose the strategy two-stage.",
         )
     searched = ("lambda_v", "batches") if joint else ("lambda_v", "lambda_w", "batches")
     if not joint and step.lambda_w is not None:
         raise InputError(
             "settings-conflict",
-            "A value of lambda_w is given, and two stages search for one.",
-            "Give lambda-w-range instead.",
+            "A value of `lambda_w` is given, and two stages search for one.",
+            "Give `lambda_w_range` instead.",
         )
     filed = _filed(step.config)
     if fixed := [name for name in searched if getattr(filed, name) is not None]:
