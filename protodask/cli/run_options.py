@@ -107,10 +107,11 @@ class Told:
         if to_be_told is not None:
             self._notify(to_be_told)
         _check_files(self._pipeline, options, settings)
-        if options.log_file is not None:
-            self._listeners.append(run_log(lines_to_file(options.log_file), self._pipeline))
-        if options.metrics is not None:
-            self._listeners.append(run_metrics(options.metrics, self.warn))
+        with wrong_use():
+            if options.log_file is not None:
+                self._listeners.append(run_log(lines_to_file(options.log_file), self._pipeline))
+            if options.metrics is not None:
+                self._listeners.append(run_metrics(options.metrics, self.warn))
 
     def show_on(self, reporter: Reporter | None) -> None:
         """Let lines go through what has the terminal while something runs."""

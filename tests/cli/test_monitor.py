@@ -139,5 +139,7 @@ def test_monitor__refuses_the_reference_of_another_model(
 def test_monitor__wrong_use(call: Call, example: Any, reference: Path, tmp_path: Path) -> None:
     done = call("monitor", example.model, example.data, "--out", tmp_path / "x.json", "--significance", 1)
     check_failed(done, 2, "bad-setting", "significance", 1.0, "between 0 and 1")
+    elsewhere = call("monitor", example.model, example.data, "--out", "https://example.org/x.json")
+    check_failed(elsewhere, 2, "not-local", "https://example.org/x.json")
     taken = call("monitor", example.model, example.data, "--out", reference)
     check_failed(taken, 1, "exists", reference, "--overwrite")

@@ -170,6 +170,15 @@ def test_run__never_writes_over_its_pipeline_or_into_a_pipe(
     assert not (folder / "data.zarr").exists()
 
 
+def test_run__reads_and_writes_no_files_elsewhere(folder: Path, call: Call) -> None:
+    url = "https://me:secret@example.org/x.yaml"
+    for arguments in (("p.yaml", "--log-file", url), ("p.yaml", "--metrics", url), (url,)):
+        check_failed(call("run", *arguments), 2, "not-local", "https://***@example.org/x.yaml")
+    (folder / "p.yaml").write_text(f"steps: [evaluate: {{model: m, data: d, out: '{url}'}}]")
+    check_failed(call("run", "p.yaml"), 2, "not-local", "step 1 (evaluate)", "https://***@example.org/x.yaml")
+    assert sorted(os.listdir(folder)) == ["figures.json", "p.yaml"]
+
+
 def test_run__notifications_do_not_change_exit_codes(
     folder: Path, call: Call, hook: tuple[str, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,8 @@ def test_run__draws_and_does_nothing(path: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert (tmp_path / "p.svg").read_text().startswith("<svg")
     check_failed(run_command("run", path, "--graph", tmp_path / "p.svg"), 2, "exists", "p.svg")
+    elsewhere = run_command("run", path, "--graph", "https://example.org/p.svg")
+    check_failed(elsewhere, 2, "not-local", "https://example.org/p.svg")
     check_failed(run_command("run", path, "--graph", "-", "--dry-run"), 2, "settings-conflict", "--dry-run")
     check_failed(run_command("run", path, "--graph", tmp_path / "p.bmp"), 2, "bad-setting", "p.bmp", ".svg")
     assert {place.name for place in tmp_path.iterdir()} == {"p.yaml", "p.svg"}

@@ -206,12 +206,14 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
 
 
 def _draw(definition: Pipeline, place: str) -> Answer:
-    from protodask.data.places.whole_files import replace_file
+    from protodask.data.places.whole_files import local_file, replace_file
     from protodask.pipeline.file.graph import graph_of, graph_svg, graph_text
 
     if place != "-" and not place.lower().endswith(".svg"):
         raise WrongUseError("bad-setting", f"{place} does not end in .svg.", "Name such a file, or - for text.")
-    if os.path.lexists(place):
+    with wrong_use():
+        taken = place != "-" and os.path.lexists(local_file(place))
+    if taken:
         raise WrongUseError("exists", f"{place} exists already.", "Name another file, or remove it first.")
     nodes = graph_of(definition)
     if place != "-":

@@ -29,11 +29,8 @@ def write_whole(path: str, aside: str, parts: Iterable[bytes]) -> None:
         raise
 
 
-def check_file_free(path: str, overwrite: bool) -> None:
-    """Refuse a file that is there already, unless it may be overwritten; a folder, or another store, always.
-
-    What killed processes left beside it is removed first.
-    """
+def local_file(path: str) -> str:
+    """Where a single file is to be written; refused is a place in another store."""
     place = locate(path)
     if is_url(place):
         raise InputError(
@@ -41,6 +38,15 @@ def check_file_free(path: str, overwrite: bool) -> None:
             f"{mask(path)} is no place on this machine, and single files are written to local places only.",
             "Use a local path, and copy the file where it is to be.",
         )
+    return place
+
+
+def check_file_free(path: str, overwrite: bool) -> None:
+    """Refuse a file that is there already, unless it may be overwritten; a folder, or another store, always.
+
+    What killed processes left beside it is removed first.
+    """
+    place = local_file(path)
     check_no_version(place)
     sweep(place)
     check_replaceable(place, path)

@@ -71,6 +71,22 @@ def _named(places: str | Mapping[str, str] | Sequence[str] | None) -> Iterable[s
             return places
 
 
+def check_step(step: Step) -> None:
+    """Refuse settings that cannot work whatever the data, and files that would have to be written to another store."""
+    from protodask.data.places.whole_files import local_file
+
+    step.check()
+    for setting in settings_of_places(type(step), Place.WRITTEN):
+        place = getattr(step, setting)
+        if place is not None and _is_file(step, setting):
+            local_file(place)
+
+
+def _is_file(step: Step, setting: str) -> bool:
+    """Whether what a step writes at the place in this setting is a single file."""
+    return setting in ("table", "plot") or step.writes_files
+
+
 def check_there(step: Step) -> None:
     """Refuse what is certain: nothing to read at a place of this machine, or something in the way of what is written.
 
@@ -96,7 +112,7 @@ def check_there(step: Step) -> None:
         place = getattr(step, setting)
         if place is None or is_url(locate(place)):
             continue
-        if setting in ("table", "plot") or step.writes_files:
+        if _is_file(step, setting):
             check_file_free(place, False)
         else:
             check_free(locate(place), False)

@@ -14,7 +14,9 @@ from typing import Any
 import yaml
 
 from protodask.data.places.bounded import open_named, read_bounded
+from protodask.data.places.locations import is_url
 from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.places import mask
 
 MAX_YAML_BYTES = 2**18
 """A pipeline of a thousand steps is smaller; parsing this much takes seconds."""
@@ -100,6 +102,10 @@ def read_mapping(path: str | os.PathLike[str], loader: Loader = _AsWritten) -> d
 def read_document(path: str | os.PathLike[str], loader: Loader = _AsWritten) -> Document:
     """The mapping of names that a YAML file holds, with its lines."""
     name = os.fspath(path)
+    if is_url(name):
+        raise InputError(
+            "not-local", f"{mask(name)} is no file on this machine.", "Copy it to a local folder, and name it there."
+        )
     try:
         with open_named(name) as file:
             content, node = _load(read_bounded(file, MAX_YAML_BYTES, name).decode(), loader)

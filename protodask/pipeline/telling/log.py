@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from protodask.data.places.whole_files import local_file
 from protodask.errors import StorageError
 from protodask.pipeline.telling.events import (
     GateRefused,
@@ -144,13 +145,14 @@ def lines_to_file(path: str) -> WriteLine:
     The file is opened anew for each line: it may be moved away meanwhile, as programs do that rotate logs. That it can
     be written to is found out now; where it cannot be later, there is one warning, and the run goes on.
     """
-    _append(path, b"")
+    place = local_file(path)
+    _append(place, b"")
     complained = False
 
     def write(line: str) -> None:
         nonlocal complained
         try:
-            _append(path, line.encode() + b"\n")
+            _append(place, line.encode() + b"\n")
         except StorageError as error:
             if not complained:
                 complained = True
