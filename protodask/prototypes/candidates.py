@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.data.format.schema import TARGET, Label, row_weights
 from protodask.engine import Block, Reduction, identity
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 
 SCORES = "scores"
 """Name of the unscaled probabilities of the earlier rounds, (N, K), in a training block."""
@@ -169,11 +169,18 @@ def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: 
             "A classifier needs rows of at least two classes.",
         )
     least = smallest_class(max_fraction)
-    rare = [f"{label!r} ({count} rows)" for label, count in zip(classes, class_rows, strict=True) if count < least]
+    rare = [(label, count) for label, count in zip(classes, class_rows.tolist(), strict=True) if count < least]
     if rare:
+        named = [f"{label!r} ({count} rows)" for label, count in rare]
         raise InputError(
             "too-few",
-            f"Too few rows for `max_fraction` {max_fraction}: class {', '.join(rare)}.",
-            f"Every class needs at least {least} rows of positive weight: add rows, merge or drop the class, or move "
-            "`max_fraction` closer to 0.5.",
+            f"Too few rows for `max_fraction` {max_fraction}: class {some(named)}.",
+            f"Every class needs at least {least} rows of positive weight: {more_rows(min(rows for _, rows in rare))}.",
         )
+
+
+def more_rows(fewest: int) -> str:
+    """What to do about classes with too few rows, of which the rarest has so many."""
+    if fewest < smallest_class(0.5):
+        return "add rows, or merge or drop the class"
+    return "add rows, merge or drop the class, or move `max_fraction` closer to 0.5"

@@ -18,7 +18,7 @@ from protodask.data.format.schema import GROUP, INCLUSION, TARGET, WEIGHT, Label
 from protodask.engine import ArraySource, Block, Engine, Layout, Reduction, Source, identity, zip_sources
 from protodask.engine.sources import ViewedSource, leaves
 from protodask.errors import InputError
-from protodask.prototypes.candidates import smallest_class
+from protodask.prototypes.candidates import more_rows, smallest_class
 
 FOLD = "fold"
 """Name of the fold of each row, int8 (N,), in a block of a folded source."""
@@ -203,7 +203,7 @@ def check_training_parts(assignment: FoldAssignment, classes: Sequence[Label], m
                 "too-few",
                 f"Without one of {assignment.n_folds} folds, {left} rows are left of class {label!r}, and training "
                 f"with `max_fraction` {max_fraction} needs {least}.",
-                "Ask for other folds, add rows, merge or drop the class, or move `max_fraction` closer to 0.5.",
+                f"Ask for other folds, {more_rows(left)}.",
             )
 
 

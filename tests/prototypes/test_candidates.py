@@ -15,7 +15,7 @@ from reference import candidates as oracle
 from support.errors import refused
 
 from protodask.engine import Block, Engine, array_source, thread_engine
-from protodask.errors import Code
+from protodask.errors import Code, InputError
 from protodask.prototypes.candidates import (
     SCORES,
     Sample,
@@ -208,6 +208,23 @@ def test_check_classes__names_the_rare_classes_their_counts_and_the_least_that_w
 def test_check_classes__names_all_rare_classes() -> None:
     with refused("too-few", "'x' (0 rows), 7 (2 rows)", "at least 3 rows"):
         check_classes(np.array([0, 9, 2, 9]), ("x", "y", 7, True), 0.5)
+
+
+def test_check_classes__names_few_of_many_rare_classes() -> None:
+    with pytest.raises(InputError) as caught:
+        check_classes(np.ones(500, dtype=np.int64), range(500), 0.5)
+    assert caught.value.seen.endswith("8 (1 rows), 9 (1 rows) and 490 more.")
+
+
+@pytest.mark.parametrize(
+    ("rows", "max_fraction", "helps"), [(2, 0.5, False), (2, 0.1, False), (3, 0.1, True), (8, 0.9, True)]
+)
+def test_check_classes__advises_another_share_only_where_it_can_help(
+    rows: int, max_fraction: float, helps: bool
+) -> None:
+    with pytest.raises(InputError) as caught:
+        check_classes(np.array([1000, rows]), ("a", "b"), max_fraction)
+    assert ("closer to 0.5" in caught.value.remedy) == helps
 
 
 def test_check_classes__of_enough_rows_says_nothing() -> None:
