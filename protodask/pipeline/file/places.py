@@ -72,7 +72,9 @@ def _named(places: str | Mapping[str, str] | Sequence[str] | None) -> Iterable[s
 
 
 def check_step(step: Step) -> None:
-    """Refuse settings that cannot work whatever the data, and files that would have to be written to another store."""
+    """Refuse settings that cannot work whatever the data: files that would have to be written to another store, and
+    to write over what is read, but for what may be made anew.
+    """
     from protodask.data.places.whole_files import local_file
 
     step.check()
@@ -80,6 +82,18 @@ def check_step(step: Step) -> None:
         place = getattr(step, setting)
         if place is not None and _is_file(step, setting):
             local_file(place)
+    kept = [setting for setting in settings_of_places(type(step), Place.READ) if setting not in step.replaces]
+    check_apart(outputs(step), [place for setting in kept for place in _named(getattr(step, setting))])
+
+
+def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:
+    """Refuse to write over what is read."""
+    written = {_normal(place) for place in outputs}
+    for place in inputs:
+        if _normal(place) in written:
+            raise InputError(
+                "places-overlap", f"{mask(place)} is read, and would be written over.", "Write to another place."
+            )
 
 
 def _is_file(step: Step, setting: str) -> bool:
@@ -116,23 +130,6 @@ def check_there(step: Step) -> None:
             check_file_free(place, False)
         else:
             check_free(locate(place), False)
-
-
-def check_step(step: Step) -> None:
-    """Refuse settings that cannot work, and to write over what is read, but for what may be made anew."""
-    step.check()
-    kept = [setting for setting in settings_of_places(type(step), Place.READ) if setting not in step.replaces]
-    check_apart(outputs(step), [place for setting in kept for place in _named(getattr(step, setting))])
-
-
-def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """Refuse to write over what is read."""
-    written = {_normal(place) for place in outputs}
-    for place in inputs:
-        if _normal(place) in written:
-            raise InputError(
-                "places-overlap", f"{mask(place)} is read, and would be written over.", "Write to another place."
-            )
 
 
 def holds(output: str, place: str) -> bool:
