@@ -118,8 +118,9 @@ def test_load_budgeted__labels(tmp_path: Path, labels: list[Any]) -> None:
 
 
 def test_save_budgeted__labels_that_no_file_holds(tmp_path: Path) -> None:
-    classifier = fitted(GaussianNB(), np.array([0.5, 1.5])[make_items()[1]], timed=False)
-    with refused("unsupported", 0.5):
+    days = np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]")
+    classifier = fitted(GaussianNB(), days[make_items()[1]], timed=False)
+    with refused("unsupported", "2020"):
         save_budgeted(classifier, tmp_path / "saved")
     assert os.listdir(tmp_path) == []
 
