@@ -323,7 +323,7 @@ def test_ingest__says_how_a_dataset_takes_missing_values_that_had_none(
     assert "missing='fill' where the dataset is made (anew with overwrite=True if" in caught.value.remedy
     assert (
         ingest(inbox, tmp_path / "o.zarr", missing="fill", overwrite=True, engine=engine, **SCHEMA).metadata.n_rows
-        == 42
+        == 57
     )
 
 
