@@ -75,11 +75,13 @@ class Problem:
     def shifted(self, rows: int) -> Problem:
         return replace(self, row=self.row + rows)
 
+    def told(self, among: str = "") -> str:
+        """What it is; rows are counted `among` others than all there are, if it is said."""
+        return f"{self.column!r} {self.seen} in row {self.row}{among} (counted from 0)"
+
     def error(self, among: str = "") -> InputError:
-        """What to raise; rows are counted `among` others than all there are, if it is said."""
-        return InputError(
-            "bad-value", f"Column {self.column!r} {self.seen} in row {self.row}{among} (counted from 0).", self.remedy
-        )
+        """What to raise."""
+        return InputError("bad-value", f"Column {self.told(among)}.", self.remedy)
 
 
 def check_unseen(unseen: str) -> None:

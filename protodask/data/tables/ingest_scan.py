@@ -253,7 +253,8 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
             "Such a column is no class or category: drop it, make it coarser, or leave it a number.",
         )
     if found.problem is not None:
-        raise _located(found.problem, scan.table, found.rows)
+        problem, among = located(found.problem, scan.table, found.rows)
+        raise problem.error(among)
     if sum(found.rows) == 0 and not may_be_empty:
         raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
     if len(found.kept) > 1:
@@ -263,14 +264,14 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
     return found
 
 
-def _located(problem: Problem, table: Partitions, rows: Sequence[int]) -> InputError:
-    """The error of a problem; of several files, and of a table made of parts, it names the one, and the row in it."""
+def located(problem: Problem, table: Partitions, rows: Sequence[int]) -> tuple[Problem, str]:
+    """A problem and among what its row is counted: of several files, or a table made of parts, in the one it is in."""
     places = [table.place(partition) for partition in range(table.n_partitions)]
     edges = np.cumsum([0, *rows])
     place = places[int(np.searchsorted(edges, problem.row, side="right")) - 1]
     if not place or (len(set(places)) == 1 and not table.parts):
-        return problem.error()
-    return problem.shifted(-int(edges[places.index(place)])).error(f" of {place}")
+        return problem, ""
+    return problem.shifted(-int(edges[places.index(place)])), f" of {place}"
 
 
 def encoded_source(

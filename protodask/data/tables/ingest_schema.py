@@ -13,8 +13,16 @@ import numpy as np
 from protodask.data.format.metadata import Metadata, require_storable
 from protodask.data.format.schema import FEATURES, Column, Label, check_dtype
 from protodask.data.format.summary import empty_summary
-from protodask.data.tables.encoding import Missing, Unseen, check_categories, check_unseen, settle_labels, table_rows
-from protodask.data.tables.ingest_scan import Scan, Scanned, encoded_source, run_scan
+from protodask.data.tables.encoding import (
+    Missing,
+    Unseen,
+    check_categories,
+    check_unseen,
+    numeric_values,
+    settle_labels,
+    table_rows,
+)
+from protodask.data.tables.ingest_scan import Scan, Scanned, encoded_source, located, run_scan
 from protodask.data.tables.tables import Encoder, Partitions, TableSource
 from protodask.engine import Engine
 from protodask.errors import InputError, some
@@ -253,16 +261,29 @@ def _feature_columns(
             "column-missing", "There are no feature columns.", "Give a table with columns besides the target."
         )
     wrong = [name for name in features if name in table.text and name not in declared]
-    if wrong and not any(table_rows(table.read(partition)) for partition in range(table.n_partitions)):
-        raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
     if wrong:
         raise InputError(
             "wrong-type",
-            f"These columns are not numbers: {some(wrong)}.",
+            f"These columns are not numbers: {some(wrong)}{_first_text(table, wrong[0])}.",
             f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop. To take all "
             "text as categories, say --text-is-categorical.",
         )
     return features
+
+
+def _first_text(table: Partitions, name: str) -> str:
+    """The first value in a column that is not a number, if it is among the first rows; refused is a table without."""
+    rows: list[int] = []
+    for partition in range(table.n_partitions):
+        part = table.read(partition)
+        rows.append(table_rows(part))
+        if rows[-1]:
+            _, problem = numeric_values(part[name], name)
+            if problem is None:
+                return ""
+            problem, among = located(problem, table, rows)
+            return f"; {problem.told(among)}"
+    raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
 
 
 def _refuse_measurements(classes: Sequence[Label], target: str, untyped: bool) -> None:

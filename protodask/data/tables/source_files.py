@@ -114,7 +114,10 @@ def table_errors(path: str, remedy: str = "Check the file.") -> Iterator[None]:
         # The parsers' errors are of this kind, but for some of Arrow's.
         if not isinstance(error, ValueError) and module != "pyarrow":
             raise
-        raise InputError("unreadable", f"{mask(path)} cannot be read ({error}).", remedy) from error
+        if isinstance(error, UnicodeDecodeError):
+            remedy = "Save it as UTF-8."
+        said = " ".join(str(error).split())  # some end with an empty line
+        raise InputError("unreadable", f"{mask(path)} cannot be read ({said}).", remedy) from error
 
 
 def changed_meanwhile(path: str) -> StorageError:

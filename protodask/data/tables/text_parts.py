@@ -147,6 +147,12 @@ def header_of(file: Any, path: str) -> bytes:
             header = header or bytes(taken)
             values = next(reader)
     if "".join(names).strip() and any(value.strip() for value in values[len(names) :]):
+        if len(names) == 1 and ";" in names[0]:
+            raise InputError(
+                "unreadable",
+                f"{mask(path)} has semicolons between its columns, and commas in its values.",
+                "Save it with commas between columns, and points in numbers.",
+            )
         raise InputError(
             "unreadable",
             f"{mask(path)} has more values in its first row than names of columns.",

@@ -24,7 +24,7 @@ from protodask.data.tables.ingest import ingest
 from protodask.data.tables.small_files import encode_file
 from protodask.data.tables.text_parts import text_parts
 from protodask.engine import Engine
-from protodask.errors import StorageError
+from protodask.errors import InputError, StorageError
 
 PACK: dict[str, Any] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 FORMS: dict[str, Any] = {"": bytes, **PACK}
@@ -219,6 +219,23 @@ def test_ingest__of_rows_longer_than_their_header_is_refused(
     said: Any = {"target_name": "y", "keep": (), "dropped": (), "unseen": "error", "dtype": "float32"}
     with refused("unreadable", path, "more values"):
         encode_file(Path(path).read_bytes(), path, (Column("a"),), **said)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("name,y\nMünchen,a\n".encode("latin-1"), ("'utf-8' codec", "Save it as UTF-8.")),
+        (b"x;z;y\n1,5;2,5;a\n", ("semicolons between its columns", "commas between columns, and points in numbers")),
+        (b"x,y\n1,a\n2,b,3,4\n", ("Expected 2 fields in line 3, saw 4).",)),
+        (b"x,y\n1,a\nn/k,b\n", ("numbers: x; 'x' has the value 'n/k', which is not a number, in row 1 (counted",)),
+    ],
+)
+def test_ingest__says_what_is_wrong_with_a_text(text: bytes, facts: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(text)
+    with pytest.raises(InputError) as caught:
+        ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
+    assert all(fact in str(caught.value) for fact in facts)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("first", [b"\n", b"\r\n", b"  \n"])
