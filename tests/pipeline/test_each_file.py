@@ -448,6 +448,20 @@ def test_score_each_file__broken_files_hold_up_no_others(engine: Engine, folder:
     check_rows(table_of(folder), {str(seed): content_of(seed) for seed in range(3)})
 
 
+def test_score_each_file__says_what_to_do_where_it_is_the_same_for_all(engine: Engine, folder: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        put(folder, name, BROKEN["columns.csv"] + f"{name}\n")
+    with _failing(2) as caught:
+        run(folder, engine)
+    assert isinstance(caught.value.result, FilesScored)
+    (remedy,) = {one.remedy for one in caught.value.result.failed}
+    assert caught.value.remedy.startswith(f"{remedy} Or take away")
+    put(folder, "c.csv.gz", BROKEN["bytes.csv.gz"])
+    with _failing(3) as caught:
+        run(folder, engine)
+    assert caught.value.remedy.startswith("Mend them. Or take away")
+
+
 @pytest.mark.parametrize("first", ["a", "z"])
 def test_score_each_file__compressed_files_are_scored_in_parts_whatever_their_size(
     engine: Engine, folder: Path, first: str, monkeypatch: pytest.MonkeyPatch

@@ -218,11 +218,12 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
         with sole_writer(where):
             result = _Run(step, engine, load, where).score()
     if result.failed:
+        remedies = {one.remedy for one in result.failed}
         named = [f"{one.file} ({one.seen.rstrip('.')})" for one in result.failed]
         failed = FilesFailedError(
             "files-failed",
             f"{count(len(result.failed), 'file')} cannot be scored: {some(named)}.",
-            f"{result.failed[0].remedy if len(result.failed) == 1 else 'Mend them.'} Or take away what is no such "
+            f"{remedies.pop() if len(remedies) == 1 else 'Mend them.'} Or take away what is no such "
             f"table: every run tries it again. Of the others {count(len(result.scored), 'file')} with {result.rows:,} "
             "rows were scored now.",
         )
