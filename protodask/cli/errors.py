@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from protodask.cli.console import complain
+from protodask.data.places.locations import is_full
 from protodask.errors import InputError, ProtodaskError
 from protodask.pipeline.file.values import as_options
 from protodask.places import mask_text
@@ -88,6 +89,9 @@ def reported(
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             raise
         _show_traceback(debug)
+        if is_full(error):  # where the output goes; who writes elsewhere says where
+            complain(f"The disk was full ({error}).", "Free some space, or write elsewhere, and repeat.", "disk-full")
+            raise typer.Exit(FAILED) from error
         said = f": {error}" if str(error) else ""
         advice = "The lines above say where it happened." if debug else "Repeat the command with --debug to see where."
         complain(f"Something unexpected happened ({type(error).__name__}{said}).", advice, UNEXPECTED)

@@ -139,6 +139,13 @@ def test_reported__debug_shows_the_traceback(error: Exception, capsys: pytest.Ca
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_reported__a_full_disk_behind_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_code(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == 1
+    err = capsys.readouterr().err
+    assert "[disk-full]" in err
+    assert "unexpected" not in err
+
+
 def test_reported__interrupt(capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code(KeyboardInterrupt()) == 130
     assert "Stopped." in capsys.readouterr().err

@@ -38,6 +38,15 @@ def test_predict__dataset_into_zarr(n_batches: int, call: Call, example: Any, tm
     np.testing.assert_allclose(stored[...], _expected(example, n_batches), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "told"), [("p.xlsx", True), ("p.txt", True), ("p.zarr", False), ("p", False)])
+def test_predict__says_that_a_file_of_another_kind_becomes_a_store(
+    name: str, told: bool, call: Call, example: Any, tmp_path: Path
+) -> None:
+    done = call("predict", example.model, example.data, "--out", tmp_path / name)
+    assert done.exit_code == 0, done.output
+    assert (f"{name} becomes a folder of a Zarr store" in " ".join(done.stderr.split())) == told
+
+
 def test_predict__raw_table_into_parquet(call: Call, example: Any, tmp_path: Path) -> None:
     out = tmp_path / "predictions.parquet"
     done = call("predict", example.model, example.table, "--out", out)

@@ -58,7 +58,7 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
         code: Code = "unreadable" if action.startswith(("reading", "looking")) else "unwritable"
         if code == "unreadable" and isinstance(error, FileNotFoundError):
             code = "not-found"
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise StorageError(
                 "disk-full",
                 f"The disk was full while {action} {path}.",
@@ -70,6 +70,11 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
         elif not isinstance(error, OSError):
             raise
         raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether this says that a disk, or what somebody may have of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_remote(error: BaseException) -> bool:

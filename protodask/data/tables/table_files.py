@@ -5,6 +5,7 @@ one CSV file.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from protodask.data.places.storage import Kind, published, read_marker, write_ma
 from protodask.data.places.whole_files import check_file_free, write_whole
 from protodask.engine import Arrays, Layout, Sink
 from protodask.errors import InputError, needed
+from protodask.places import mask
 
 PIECE = 2**20
 """Bytes that are copied at a time."""
@@ -90,6 +92,11 @@ def published_rows(
         return
     if is_parquet(where):
         check_parquet(where, kind.name.capitalize())
+    elif os.path.splitext(where)[1] not in ("", ".zarr"):
+        warnings.warn(
+            f"{mask(where)} becomes a folder of a Zarr store; tables are places that end in .parquet or .csv.",
+            stacklevel=2,
+        )
     with published(where, overwrite, kind) as place:
         if is_parquet(where):
             create_folder(place, record)
