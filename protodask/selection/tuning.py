@@ -29,7 +29,7 @@ from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.training_data import TrainingData, forms_of, warn_of_large_weights
 from protodask.selection.config import SearchConfig
 from protodask.selection.holdout import ROWS_LOSS, fold_parts
-from protodask.selection.results import SEARCH, Draw, SearchResult, Trial, best_of, best_trial, choose
+from protodask.selection.results import SEARCH, Draw, Rule, SearchResult, Trial, best_of, best_trial, choose
 from protodask.selection.search import Limits, Listener, Place, run_search
 from protodask.selection.space import Setting
 
@@ -191,7 +191,8 @@ def search_rows(
     Where fits hold rows out, those are rows of its training part: no fit is stopped by the rows that it is judged by.
     """
     n_rows, n_classes = data.source.layout.n_rows, len(data.classes)
-    config = single_draw(settled(config, n_rows, data.columns))
+    asked = settled(config, n_rows, data.columns)
+    config, rule = single_draw(asked), search.rule_for(asked.n_draws)
     shape = None if stored is None else search_shape(stored.dataset, config, search)
     company, most = how_together(engine, shape, n_rows, len(data.feature_names), n_classes, config)
     keep_stored = False
@@ -238,7 +239,7 @@ def search_rows(
                 for count, by_fold in enumerate(by_count)
             ]
 
-        return _choose(tried, search, search.settings(config.lambda_w, config.seed))
+        return _choose(tried, search, rule, search.settings(config.lambda_w, config.seed))
     finally:
         engine.forget(folded)
 
@@ -264,7 +265,10 @@ _REACH: Reduction[bool, bool] = Reduction(_reaches, operator.and_, identity)
 
 
 def _choose(
-    tried: Callable[[int, Sequence[Setting], int], list[Trial]], search: SearchConfig, settings: Sequence[Setting]
+    tried: Callable[[int, Sequence[Setting], int], list[Trial]],
+    search: SearchConfig,
+    rule: Rule,
+    settings: Sequence[Setting],
 ) -> SearchResult:
     match search.strategy:
         case "joint":
@@ -272,13 +276,13 @@ def _choose(
         case "two-stage":
             # The marginals have the same loss with all penalties: the first stage is about those of one batch.
             before = [trial for trial in tried(1, settings, 1) if trial.n_batches == 1]
-            chosen = before[choose(before, search.rule)]
+            chosen = before[choose(before, rule)]
             last = tried(2, [Setting(chosen.lambda_v, chosen.lambda_w)], search.max_batches)
     first = len(before)
     return SearchResult(
         search.strategy,
         (*before, *last),
         first + best_trial(last),
-        first + choose(last, search.rule),
-        search.rule,
+        first + choose(last, rule),
+        rule,
     )

@@ -29,7 +29,7 @@ def test_readme__dataset(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_readme__search(tmp_path: Path) -> None:
-    assert "half a standard error" in run_python(example("search"), tmp_path)
+    assert "chosen by: best" in run_python(example("search"), tmp_path)
     assert (tmp_path / "searched.zarr").is_dir()
 
 
@@ -51,8 +51,8 @@ def test_readme__command_line_tour(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_readme__searches_on_the_command_line(tmp_path: Path) -> None:
     said = run_commands(example("tune"), tmp_path)
-    assert "joint search, chosen by: half a standard error" in said
-    assert "two-stage search, chosen by: half a standard error" in said
+    assert "joint search, chosen by: best" in said
+    assert "two-stage search, chosen by: best" in said
     assert {"tuned.zarr", "pair.zarr", "trials.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 

@@ -146,7 +146,7 @@ class TuneStep(TrainingSettings, Training):
         Literal["half-a-standard-error", "one-standard-error", "best"] | None,
         _of_search(
             "Choose the simplest setting within half a standard error of the best one, within one, or the best.",
-            "half-a-standard-error",
+            "best, of single draws half-a-standard-error",
         ),
     ] = None
     search_tolerance: Annotated[float | None, _of_search("The tolerance of the fits of the search.", "1.11e-05")] = None
