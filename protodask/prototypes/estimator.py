@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from protodask.data.arrays.values import refuse_times
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, feature_names
 from protodask.data.format.summary import summarize
 from protodask.data.places.own_folder import temporary_folder
@@ -493,6 +494,8 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         """What scikit-learn checks of collections in memory; arrays may have `labels` of their columns."""
         if hasattr(X, "columns"):
             check_frame(X)
+        else:
+            refuse_times(X.dtype)
         width = X.shape[1]
         if width != self.n_features_in_:
             raise InputError(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import first_unusable
+from protodask.data.arrays.values import TIMES
 from protodask.data.format.schema import Column, Label, feature_names
 from protodask.data.tables.encoding import (
     MISSING,
@@ -67,7 +68,7 @@ def check_frame(frame: Any) -> list[str]:
     if len(set(names)) != len(names):
         raise InputError("named-twice", "Several columns of X have one name.", "Rename them.")
     for name, dtype in zip(names, frame.dtypes, strict=True):
-        if getattr(dtype, "kind", "O") in "mM":
+        if getattr(dtype, "kind", "O") in TIMES:
             raise InputError(
                 "wrong-type",
                 f"Column {name!r} holds times.",

@@ -14,6 +14,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from protodask.data.arrays.row_arrays import row_array
+from protodask.data.arrays.values import refuse_times
 from protodask.data.arrays.zarr_arrays import ZarrArraysSource
 from protodask.data.format.schema import FEATURES
 from protodask.data.tables.encoding import encode_group
@@ -72,8 +73,10 @@ def stored_rows(X: Any) -> Source:
 
 
 def feature_dtype(X: Any) -> str:
-    """float32 where that loses nothing, else float64."""
+    """float32 where that loses nothing, else float64; times are refused."""
     kinds = list(X.dtypes) if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
+    for kind in kinds:
+        refuse_times(kind)
     exact = all(
         isinstance(kind, np.dtype) and kind.kind in "biuf" and np.result_type(kind, np.float32) == np.float32
         for kind in kinds

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.arrays.values import refuse_times
 from protodask.data.format.schema import Column, feature_names
 from protodask.data.tables.encoding import (
     MatrixTable,
@@ -24,7 +25,6 @@ from protodask.errors import InputError
 from protodask.prototypes.fitted import FittedPrototypes
 
 NUMBERS = "biuf"
-TIMES = "mM"
 
 RELATIONS = {"_duckdb", "duckdb"}
 """Packages whose relations have columns that are relations."""
@@ -189,12 +189,7 @@ def _array(given: Any, mixed: bool) -> NDArray[Any]:
         found = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object if mixed else None)
     except ValueError as error:
         raise InputError("wrong-shape", f"The rows are no matrix ({error}).", "Give as many values in each.") from error
-    if found.dtype.kind in TIMES:
-        raise InputError(
-            "wrong-type",
-            f"The rows hold times ({found.dtype}).",
-            "Turn them into numbers as those of the training data were, such as the hour or the days since some date.",
-        )
+    refuse_times(found.dtype)
     if found.dtype.kind not in NUMBERS + "O":
         found = np.asarray(given, dtype=object)
     if not isinstance(found, np.ma.MaskedArray):

@@ -6,6 +6,7 @@ import pytest
 import zarr
 from support.errors import refused
 
+from protodask import PrototypeSetClassifier
 from protodask.prototypes.estimator_rows import (
     codes_among,
     feature_dtype,
@@ -14,6 +15,19 @@ from protodask.prototypes.estimator_rows import (
     plain_label,
     stored_rows,
 )
+
+rng = np.random.default_rng(5)
+ROWS = rng.uniform(size=(120, 2))
+LABELS = (ROWS[:, 0] > ROWS[:, 1]).astype(int)
+
+
+def classifier() -> PrototypeSetClassifier:
+    return PrototypeSetClassifier(recipe="source", n_candidates=20)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> PrototypeSetClassifier:
+    return classifier().fit(ROWS, LABELS)
 
 
 def test_is_out_of_memory__of_dask_and_zarr() -> None:
@@ -49,3 +63,13 @@ def test_plain_label__is_of_python(label: Any, wanted: Any) -> None:
     found = plain_label(label)
     assert found == wanted
     assert type(found) is type(wanted)
+
+
+@pytest.mark.parametrize("dtype", ["M8[ns]", "M8[D]", "m8[s]"])
+@pytest.mark.parametrize("kind", [np.asarray, da.from_array])
+def test_times__are_no_numbers(kind: Any, dtype: str, fitted: PrototypeSetClassifier) -> None:
+    rows = kind((1000 * ROWS).astype(int).astype(dtype))
+    with refused("wrong-type", "hold times"):
+        classifier().fit(rows, LABELS)
+    with refused("wrong-type", "hold times"):
+        fitted.predict_proba(rows)
