@@ -74,7 +74,7 @@ def stored_rows(X: Any) -> Source:
 
 def feature_dtype(X: Any) -> str:
     """float32 where that loses nothing, else float64; times are refused."""
-    kinds = list(X.dtypes) if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
+    kinds = list(X.dtypes) if hasattr(X, "columns") else [getattr(X, "dtype", None)]
     for kind in kinds:
         refuse_times(kind)
     exact = all(

@@ -2,6 +2,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from support.errors import refused
@@ -73,3 +74,10 @@ def test_times__are_no_numbers(kind: Any, dtype: str, fitted: PrototypeSetClassi
         classifier().fit(rows, LABELS)
     with refused("wrong-type", "hold times"):
         fitted.predict_proba(rows)
+
+
+def test_a_series__is_no_matrix(fitted: PrototypeSetClassifier) -> None:
+    with pytest.raises(ValueError, match="Expected 2D array|Expected a 2-dimensional container"):
+        classifier().fit(pd.Series(ROWS[:, 0]), LABELS)
+    with pytest.raises(ValueError, match="Expected 2D array|Expected a 2-dimensional container"):
+        fitted.predict(pd.Series(ROWS[:, 0]))
