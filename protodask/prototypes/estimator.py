@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from protodask.data.arrays.values import refuse_times
+from protodask.data.arrays.values import refuse_times, unmasked
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, feature_names
 from protodask.data.format.summary import summarize
 from protodask.data.places.own_folder import temporary_folder
@@ -303,7 +303,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
     def _rows_in_memory(
         self, X: Any, y: Any, sample_weight: Any, engine: Engine, start: PrototypeSet | None, groups: Any
     ) -> TrainingRows:
-        X = in_pandas(X)
+        X = unmasked(in_pandas(X))
         frame = frame_in_memory(X, start)
         if frame is None:
             options = {"dtype": feature_dtype(X), "ensure_min_samples": 2, "ensure_all_finite": False}
@@ -481,7 +481,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
     def _features(self, X: Any) -> NDArray[Any]:
         """Rows in memory as the features that the model has."""
         columns = self.model_.forgiving_columns
-        X = in_pandas(X)
+        X = unmasked(in_pandas(X))
         frame = frame_in_memory(X, self.model_)
         if frame is not None:
             validate_data(self, X, skip_check_array=True, reset=False)
@@ -542,6 +542,7 @@ def _select_rows(
     select: Any,
     calibrated: bool,
 ) -> NDArray[Any]:
+    rows = unmasked(rows)
     table = frame_table(rows) if hasattr(rows, "columns") else matrix_table(rows, columns)
     features = encoded(table, columns, feature_dtype(rows), among=" of a chunk")
     selected = map(select, predict_features(features, model, counts, calibrated))

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.values import refuse_times
+from protodask.data.arrays.values import refuse_times, unmasked
 from protodask.data.format.schema import Column, feature_names
 from protodask.data.tables.encoding import (
     MatrixTable,
@@ -186,16 +186,11 @@ def _matrix(rows: Any, mixed: bool) -> NDArray[Any]:
 def _array(given: Any, mixed: bool) -> NDArray[Any]:
     """Numbers, NaN where masked, or objects, None where masked: of lists of `mixed` values none becomes another one."""
     try:
-        found = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object if mixed else None)
+        found = np.asarray(unmasked(given), dtype=None if isinstance(given, np.ndarray) or not mixed else object)
     except ValueError as error:
         raise InputError("wrong-shape", f"The rows are no matrix ({error}).", "Give as many values in each.") from error
     refuse_times(found.dtype)
-    if found.dtype.kind not in NUMBERS + "O":
-        found = np.asarray(given, dtype=object)
-    if not isinstance(found, np.ma.MaskedArray):
-        return found
-    nothing: Any = None if found.dtype.kind == "O" else np.nan
-    return np.where(np.ma.getmaskarray(found), nothing, np.asarray(found))
+    return found if found.dtype.kind in NUMBERS + "O" else np.asarray(given, dtype=object)
 
 
 def _is_nested(values: NDArray[Any]) -> bool:

@@ -81,3 +81,24 @@ def test_a_series__is_no_matrix(fitted: PrototypeSetClassifier) -> None:
         classifier().fit(pd.Series(ROWS[:, 0]), LABELS)
     with pytest.raises(ValueError, match="Expected 2D array|Expected a 2-dimensional container"):
         fitted.predict(pd.Series(ROWS[:, 0]))
+
+
+@pytest.mark.parametrize("kind", [np.ma.asarray, lambda rows: da.from_array(rows, chunks=(50, 2))])
+def test_masked_values__are_missing(kind: Any) -> None:
+    hidden = rng.uniform(size=ROWS.shape) < 0.2
+    rows, missing = kind(np.ma.masked_array(ROWS, hidden)), np.where(hidden, np.nan, ROWS)
+    found, expected = classifier().fit(rows, LABELS), classifier().fit(missing, LABELS)
+    assert found.model_.feature_names == expected.model_.feature_names
+    np.testing.assert_allclose(found.predict_proba(missing), expected.predict_proba(missing), rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(found.predict_proba(rows)), found.predict_proba(missing))
+
+
+def test_masked_labels_and_weights__are_refused() -> None:
+    hidden = np.arange(len(ROWS)) == 7
+    with refused("bad-value", "masked"):
+        classifier().fit(ROWS, np.ma.masked_array(LABELS, hidden))
+    with refused("bad-value", "masked"):
+        classifier().fit(ROWS, LABELS, np.ma.masked_array(np.ones(len(ROWS)), hidden))
+    lazy = da.from_array(np.ma.masked_array(LABELS, hidden))
+    with refused("bad-value", "missing", 7):
+        classifier().fit(da.from_array(ROWS), lazy)

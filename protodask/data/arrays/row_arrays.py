@@ -18,6 +18,7 @@ import zarr
 from numpy.typing import NDArray
 
 from protodask.data.arrays.foreign_arrays import check_chunk_files, check_encoding, open_foreign_array
+from protodask.data.arrays.values import unmasked
 from protodask.data.places.locations import locate
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, refusing
 
@@ -156,7 +157,7 @@ def row_array(array: Any) -> RowArray:
     if isinstance(array, np.memmap) and _is_whole_file(array, str(array.filename)):
         return _npy_rows(str(array.filename))
     with refusing(ValueError, "wrong-shape", "The values are no array", "Give rows of one length."):
-        return _memory_rows(np.asarray(array))
+        return _memory_rows(np.asarray(unmasked(array)))
 
 
 def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
@@ -224,4 +225,4 @@ def _dask_rows(array: Any) -> RowArray:
 
 
 def _computed(array: Any, first: int, last: int) -> NDArray[Any]:
-    return np.asarray(array[first:last].compute(scheduler="synchronous"))
+    return np.asarray(unmasked(array[first:last].compute(scheduler="synchronous")))

@@ -1,8 +1,10 @@
-"""Values that are no plain numbers though an array has them: times."""
+"""Values that are no plain numbers though an array has them: times, and what a mask hides."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from protodask.errors import InputError
 
@@ -16,4 +18,21 @@ def refuse_times(dtype: Any) -> None:
             "wrong-type",
             f"The rows hold times ({dtype}).",
             "Turn them into numbers as those of the training data were, such as the hour or the days since some date.",
+        )
+
+
+def unmasked(values: Any) -> Any:
+    """A masked array of NumPy's with missing values where it is masked, NaN or None; anything else as it is."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    kind = values.dtype.kind
+    nothing: Any = values.dtype.type("NaT") if kind in TIMES else np.nan if kind in "biuf" else None
+    return np.where(np.ma.getmaskarray(values), nothing, np.asarray(values))
+
+
+def refuse_masked(what: str, values: Any) -> None:
+    """Refuse values of which there has to be one for each row, where a mask hides some."""
+    if np.ma.is_masked(values):
+        raise InputError(
+            "bad-value", f"Some values of the {what} are masked.", "Fill them in, or leave those rows out."
         )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import RowArray, check_beside, row_array, zarr_rows
 from protodask.data.arrays.rows import ReadByRanges, check_finite, spans
+from protodask.data.arrays.values import refuse_masked
 from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.places.locations import locate
 from protodask.engine import Arrays, Layout, Source, array_source, choose_block_rows
@@ -131,10 +132,7 @@ def column_source(columns: Mapping[str, Any], block_rows: int | None = None, *, 
     What is not in memory is read block by block. Arrays named in `tables` are (N, K).
     """
     for name, column in columns.items():
-        if np.ma.is_masked(column):
-            raise InputError(
-                "bad-value", f"Some values of the {name} are masked.", "Fill them in, or leave those rows out."
-            )
+        refuse_masked(name, column)
     found = {
         name: row_array(column.to_dask_array(lengths=True) if hasattr(column, "to_dask_array") else column)
         for name, column in columns.items()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.arrays.values import refuse_masked
 from protodask.data.format.schema import Label
 from protodask.errors import InputError, ProtodaskError, needed, refusing
 
@@ -126,10 +127,11 @@ def data_set_like(rows: Any, values: Mapping[str, NDArray[Any]], classes: Sequen
 def column_values(values: Any) -> Any:
     """Labels, weights or groups: those of other libraries, or of a table with a single column, as they are in NumPy.
 
-    Those of pandas, dask and NumPy stay as they are, and so do lists.
+    Those of pandas, dask and NumPy stay as they are, and so do lists; masked ones are refused.
     """
     values = out_of_xarray(values)
     refuse_lazy(values)
+    refuse_masked("labels, weights or groups", values)
     if library_of(values) == "pandas" or not any(hasattr(values, name) for name in (STREAM, "__arrow_c_array__")):
         return values
     if gives_table(values):
