@@ -231,7 +231,10 @@ def solve(
         known = latest.get(variables.tobytes(), Evaluation(float(intermediate_result.fun), np.full(len(theta), np.nan)))
         if on_iteration is not None:
             norm = projected_norm(theta, known.gradient)
-            on_iteration(Iteration(iterations, evaluations, known.value, norm, theta, known.held_out))
+            try:
+                on_iteration(Iteration(iterations, evaluations, known.value, norm, theta, known.held_out))
+            except StopIteration as error:  # which SciPy would take for the end
+                raise RuntimeError("a callback raised StopIteration") from error
         values.append(known.value)
         if iterations > WINDOW and values[-1 - WINDOW] - known.value <= WINDOW * tolerance * abs(known.value):
             ended = "converged"

@@ -285,3 +285,11 @@ def test_solve__from_where_nothing_is_gained_stays_there_if_it_may(objective: Ob
     assert (found.status, found.held_out, found.iterations) == ("held out", 0.5, 3)
     left = run(judged(objective, lambda step: 0.5 + 0.01 * step, []), 0.0, patience=Patience(least=3, most=3, first=3))
     assert left.held_out > 0.5
+
+
+def test_solve__does_not_take_the_end_of_a_callbacks_iterator_for_its_own() -> None:
+    def report(_: Iteration) -> None:
+        next(iter(()))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        solve(quadratic(np.ones(3), np.arange(1.0, 4.0)), np.zeros(3), np.ones(3), 1e-15, 50, report)
