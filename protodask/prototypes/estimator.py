@@ -46,6 +46,7 @@ from protodask.prototypes.estimator_columns import (
 from protodask.prototypes.estimator_rows import (
     RowsClassifierMixin,
     TrainingRows,
+    check_labels,
     codes_among,
     feature_dtype,
     group_codes,
@@ -265,6 +266,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         if not is_out_of_memory(X):
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
             return
+        check_labels(getattr(y, "dtype", None))
         from protodask.data.tables.ingest import ingest_arrays
 
         with temporary_folder() as folder:

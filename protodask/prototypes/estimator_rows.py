@@ -14,7 +14,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from protodask.data.arrays.row_arrays import row_array
-from protodask.data.arrays.values import refuse_times
+from protodask.data.arrays.values import TIMES, refuse_times
 from protodask.data.arrays.zarr_arrays import ZarrArraysSource
 from protodask.data.format.schema import FEATURES
 from protodask.data.tables.encoding import encode_group
@@ -143,7 +143,14 @@ def codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) 
     return found
 
 
+def check_labels(dtype: Any) -> None:
+    """Refuse labels that are times, which no model or file holds."""
+    if getattr(dtype, "kind", "O") in TIMES:
+        raise InputError("wrong-type", f"The labels are times ({dtype}).", "Turn them into text: y.astype(str).")
+
+
 def plain_label(label: Any) -> Any:
     """A label as models and files hold it."""
+    check_labels(getattr(label, "dtype", None))
     value = label.item() if hasattr(label, "item") else label
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -102,3 +102,10 @@ def test_masked_labels_and_weights__are_refused() -> None:
     lazy = da.from_array(np.ma.masked_array(LABELS, hidden))
     with refused("bad-value", "missing", 7):
         classifier().fit(da.from_array(ROWS), lazy)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.Series, da.from_array])
+def test_labels_that_are_dates__are_refused(kind: Any) -> None:
+    dates = (np.datetime64("2024-01-01", "ns") + LABELS * np.timedelta64(1, "D")).astype("M8[ns]")
+    with refused("wrong-type", "times", "text"):
+        classifier().fit(da.from_array(ROWS) if kind is da.from_array else ROWS, kind(dates))
