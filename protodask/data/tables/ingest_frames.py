@@ -107,7 +107,7 @@ def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) ->
     for name, values in arrays.items():
         beside = values if hasattr(values, "dask") else dask.array.from_array(np.asarray(values), chunks=-1)
         if any(math.isnan(length) for length in beside.shape):
-            beside = beside.compute_chunk_sizes()
+            beside = beside.copy().compute_chunk_sizes()
         check_beside(f"array {name!r}", beside.shape, sum(lengths))
         frame = frame.assign(**{name: beside.rechunk((lengths,))})
     return frame

@@ -25,6 +25,7 @@ from protodask.data import Column, Dataset, table_source
 from protodask.data.places import records as records_module
 from protodask.data.tables import csv_files, ingest_scan, ingest_schema, ingest_sources
 from protodask.data.tables.ingest import ingest, ingest_arrays
+from protodask.data.tables.ingest_frames import frame_beside
 from protodask.data.tables.small_files import encode_file
 from protodask.engine import Arrays, Engine, Progress
 from protodask.errors import Code, FormatError, InputError, OutputExistsError, StorageError
@@ -335,6 +336,16 @@ def test_ingest__of_dask_arrays_of_unknown_length(engine: Engine, tmp_path: Path
     labels = dask.array.from_array(target, chunks=30)[lazy[:, 1] > 0]
     found = ingest((kept, labels), tmp_path / "d", engine=engine)
     np.testing.assert_array_equal(found.read(0)["features"], features[features[:, 1] > 0].astype(np.float32))
+
+
+def test_ingest__leaves_dask_arrays_of_unknown_length_as_they_are(engine: Engine, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((60, 2))
+    lazy = dask.array.from_array(features, chunks=(30, 2))
+    kept = lazy[lazy[:, 1] > -9]
+    labels = dask.array.from_array((features[:, 0] > 0).astype(int), chunks=30)[lazy[:, 1] > -9]
+    ingest((kept, labels), tmp_path / "d", engine=engine)
+    frame_beside(dask.dataframe.from_pandas(pd.DataFrame(features), npartitions=2), ["a", "b"], {"y": labels})
+    assert np.isnan([kept.shape[0], labels.shape[0]]).all()
 
 
 @pytest.mark.parametrize("kind", ["csv", "frame", "parquet"])
