@@ -27,6 +27,7 @@ from protodask.data.tables.source_files import (
     files_of,
     find_files,
     is_unchanged,
+    open_file,
     source_files,
 )
 from protodask.errors import StorageError
@@ -129,6 +130,14 @@ def test_source_files__of_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.csv")
     with refused("wrong-kind", tmp_path / "rows.csv"):
         source_files(str(tmp_path))
+
+
+def test_open_file__does_not_wait_for_a_pipe(tmp_path: Path) -> None:
+    pipe = str(tmp_path / "rows.csv")
+    os.mkfifo(pipe)
+    for compression in (None, "infer"):
+        with refused("wrong-kind", pipe):
+            open_file(pipe, compression)
 
 
 def test_source_files__that_settle(tmp_path: Path) -> None:
