@@ -9,9 +9,9 @@ import itertools
 import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import cached_property, partial
 from numbers import Real
 from typing import Any
 
@@ -69,14 +69,14 @@ def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) ->
     refuse_futures(operand for operand in operands if isinstance(operand, dict))
     frame, left_out = _named(frame, dropped)
     names = tuple(frame.columns)
-    read = partial(_read_computed, frame, names, kept)
+    read = partial(_read_computed, _LazyFrame(frame), names, kept)
     return Partitions(names, text_columns(frame), range(int(frame.npartitions)), read, left_out)
 
 
-def _read_computed(frame: Any, names: Sequence[str], kept: Kept, partition: int) -> Table:
+def _read_computed(frame: _LazyFrame, names: Sequence[str], kept: Kept, partition: int) -> Table:
     try:
-        with _lowering:  # once in a process, however many threads wait for it
-            graph, keys = _lowered(_Named(str(frame._name), frame))
+        with _lowering:  # once, however many threads wait for it
+            graph, keys = frame.lowered
         found = compute_key(graph, keys[partition])
     except ProtodaskError:
         raise
@@ -176,18 +176,21 @@ def _column_values(series: Any) -> Values:
 
 
 @dataclass(frozen=True)
-class _Named:
-    """A frame, told from others by its name."""
+class _LazyFrame:
+    """A dask data frame; each process that reads partitions of it makes their graph once, and has it no longer than
+    the frame, of which the data may be in it.
+    """
 
-    name: str
-    frame: Any = field(compare=False)
+    frame: Any
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _LazyFrame, (self.frame,)
 
-@lru_cache(maxsize=64)
-def _lowered(named: _Named) -> tuple[dict[Any, Any], list[Any]]:
-    """The graph of a frame, and the keys of its partitions."""
-    lowered = named.frame.optimize(fuse=True)
-    return graph_of(lowered), list(lowered.__dask_keys__())
+    @cached_property
+    def lowered(self) -> tuple[dict[Any, Any], list[Any]]:
+        """The graph, and the keys of the partitions."""
+        lowered = self.frame.optimize(fuse=True)
+        return graph_of(lowered), list(lowered.__dask_keys__())
 
 
 _lowering = threading.Lock()

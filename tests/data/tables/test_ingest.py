@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import itertools
 import os
 import pickle
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -336,6 +338,16 @@ def test_ingest__of_dask_arrays_of_unknown_length(engine: Engine, tmp_path: Path
     labels = dask.array.from_array(target, chunks=30)[lazy[:, 1] > 0]
     found = ingest((kept, labels), tmp_path / "d", engine=engine)
     np.testing.assert_array_equal(found.read(0)["features"], features[features[:, 1] > 0].astype(np.float32))
+
+
+def test_ingest__holds_no_data_of_a_frame_after_it(engine: Engine, tmp_path: Path) -> None:
+    held = pd.DataFrame({"x": np.arange(40) / 8, "y": np.arange(40) % 2})
+    alive = weakref.ref(held)
+    lazy = dask.dataframe.from_map(lambda number, rows: rows[20 * number :][:20], range(2), rows=held, meta=held[:0])
+    ingest(lazy, tmp_path / "d", target="y", engine=engine)
+    del lazy, held
+    gc.collect()
+    assert alive() is None
 
 
 def test_ingest__leaves_dask_arrays_of_unknown_length_as_they_are(engine: Engine, tmp_path: Path) -> None:
