@@ -320,13 +320,13 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
             check_consistent_length(X, y)
             table, orders = frame_table(frame), orders_of_frame(frame)
         check_classification_targets(y)
-        columns = learn_columns(table, orders) if start is None else start.forgiving_columns
-        features = encoded(table, columns, feature_dtype(X if frame is None else frame))
-        arrays: dict[str, NDArray[Any]] = {FEATURES.name: features}
+        arrays: dict[str, NDArray[Any]] = {}
         if sample_weight is not None:
-            arrays[WEIGHT.name] = _check_sample_weight(
-                sample_weight, features, dtype=np.float64, ensure_non_negative=True
-            )
+            arrays[WEIGHT.name] = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = arrays.get(WEIGHT.name)
+        columns = learn_columns(table, orders, weight) if start is None else start.forgiving_columns
+        features = encoded(table, columns, feature_dtype(X if frame is None else frame))
+        arrays = {FEATURES.name: features, **arrays}
         labels, codes = np.unique(y, return_inverse=True)
         if start is not None:
             codes = codes_among(labels, self._checked_classes(), codes)

@@ -119,42 +119,55 @@ def settle_order(labels: Iterable[Label]) -> tuple[Label, ...]:
     return tuple(found) if len({type(label) for label in found}) == 1 else tuple(map(str, found))
 
 
-def learn_columns(table: Table, orders: Mapping[str, tuple[Label, ...] | None]) -> tuple[Column, ...]:
-    """What the columns of a table in memory become; those with an entry in `orders` are said to be categories."""
+def learn_columns(
+    table: Table, orders: Mapping[str, tuple[Label, ...] | None], weight: NDArray[np.float64] | None = None
+) -> tuple[Column, ...]:
+    """What the columns of a table in memory become; those with an entry in `orders` are said to be categories.
+
+    What missing values count as is learnt from rows of positive `weight`.
+    """
+    counted = None if weight is None else weight > 0
     if isinstance(table, MatrixTable):
         absent = np.isnan(table.matrix).sum(axis=0).tolist()
         pairs = zip(table.names, table.matrix.T, absent, strict=True)
-        columns = tuple(
-            Column(name).with_missing(len(values), gone, _sum(values, gone)) for name, values, gone in pairs
-        )
+        columns = tuple(_with_missing(Column(name), values, gone, counted) for name, values, gone in pairs)
     else:
-        columns = tuple(_learn(name, values, orders) for name, values in table.items())
+        columns = tuple(_learn(name, values, orders, counted) for name, values in table.items())
     names = feature_names(columns)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError("named-twice", f"Several features would have one name: {some(twice)}.", "Rename the columns.")
     return columns
 
 
-def _sum(values: Values, missing: int) -> float:
-    """Of the values that are known, if any are missing: of others nobody asks. Infinite ones are refused elsewhere."""
+def _with_missing(column: Column, values: Values, missing: int, counted: NDArray[np.bool_] | None) -> Column:
+    """The column with the mean of the values of rows that are `counted`, all by default, where so many are missing.
+
+    Infinite ones are refused elsewhere.
+    """
     if not missing:
-        return 0.0
+        return column
+    known = np.isfinite(values) if counted is None else np.isfinite(values) & counted
     with np.errstate(over="ignore"):
-        return float(np.where(np.isfinite(values), values, 0).sum(dtype=np.float64))
+        total = float(np.where(known, values, 0).sum(dtype=np.float64))
+    return column.with_missing(int(known.sum()), missing, total)
 
 
-def _learn(name: str, values: Values, orders: Mapping[str, tuple[Label, ...] | None]) -> Column:
+def _learn(
+    name: str,
+    values: Values,
+    orders: Mapping[str, tuple[Label, ...] | None],
+    counted: NDArray[np.bool_] | None,
+) -> Column:
     if values.dtype.kind in "biuf":
-        missing = int(np.isnan(values).sum())
-        return Column(name).with_missing(len(values), missing, _sum(values, missing))
+        return _with_missing(Column(name), values, int(np.isnan(values).sum()), counted)
     order = orders.get(name)
     labels = settle_labels(distinct_labels(values, name), untyped=False) if order is None else order
     if name not in orders:
         check_categories(name, len(labels), len(values))
     column = Column(name, "nominal" if order is None else "ordinal", labels)
     codes = label_codes(values, labels)
-    known = codes[codes >= 0]
-    return column.with_missing(len(values), int((codes == MISSING).sum()), 0.0 if order is None else float(known.sum()))
+    positions = np.where(codes < 0, np.nan, 0 if order is None else codes)
+    return _with_missing(column, positions, int((codes == MISSING).sum()), counted)
 
 
 def encoded(table: Table, columns: Sequence[Column], dtype: Any, first_row: int = 0, among: str = "") -> Floats:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array
+import dask.dataframe
 import numpy as np
 import pandas as pd
 import pytest
@@ -116,6 +117,23 @@ def test_fit__of_lazy_rows_fills_in_as_in_memory() -> None:
     assert lazy.model_.feature_names == here.feature_names
     assert lazy.model_.columns[1].filled == pytest.approx(here.columns[1].filled, rel=1e-12)
     np.testing.assert_allclose(lazy.predict_proba(x), classifier().fit(x, y).predict_proba(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_rows_without_weight__do_not_decide_what_is_missing(lazy: bool) -> None:
+    frame, y = make_frame()
+    frame, weight = frame[["age", "income", "size"]], np.ones(ROWS)
+    weight[:100] = 0.0
+    frame.loc[:99, ["age", "income"]] = 1000.0
+    frame.loc[0, "age"] = np.nan  # in a row of weight 0 alone
+    given = dask.dataframe.from_pandas(frame, npartitions=2) if lazy else frame
+    columns = classifier().fit(given, y, weight).model_.columns
+    positions = frame["size"].cat.codes[100:]
+    wanted = [frame["age"][100:].mean(), frame["income"][100:].mean(), positions[positions >= 0].mean()]
+    assert [column.filled for column in columns] == pytest.approx(wanted, rel=1e-12)
+    if not lazy:
+        columns = classifier().fit(frame[["age", "income"]].to_numpy(), y, weight).model_.columns
+        assert [column.filled for column in columns] == pytest.approx(wanted[:2], rel=1e-12)
 
 
 def test_predict__of_a_category_nobody_has_seen_looks_at_the_others() -> None:

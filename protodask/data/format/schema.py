@@ -87,14 +87,15 @@ class Column:
             names = tuple(f"{self.name}={category}" for category in self.categories)
         return (*names, f"{self.name}{IS_MISSING}") if self.marked else names
 
-    def with_missing(self, rows: int, missing: int, total: float) -> Column:
-        """The column, given in how many of its rows the value is missing, and the sum of the others as a feature.
+    def with_missing(self, known: int, missing: int, total: float) -> Column:
+        """The column, given in how many rows the value is missing, and in how many of positive weight it is known, with
+        the sum of these as a feature.
 
-        It may be all of them: rows of a fold, or of a month, need not have what others have.
+        There may be none of these: rows of a fold, or of a month, need not have what others have.
         """
         if missing == 0:
             return self
-        if missing == rows:  # nothing can be learnt of it, until rows are appended; the mark says which had none
+        if known == 0:  # nothing can be learnt of it, until rows are appended; the mark says which had none
             return replace(self, filled=0.0, marked=True)
         if not math.isfinite(total):
             raise InputError(
@@ -102,7 +103,7 @@ class Column:
                 f"The values of column {self.name!r} are so large that their sum overflows.",
                 "Rescale it, or take its logarithm.",
             )
-        return replace(self, filled=total / (rows - missing), marked=True)
+        return replace(self, filled=total / known, marked=True)
 
 
 def check_dtype(dtype: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import BlockNumbers
-from protodask.data.format.schema import FEATURES, MARKED, Column, Label, LabelKey, check_block_rows
+from protodask.data.format.schema import FEATURES, MARKED, WEIGHT, Column, Label, LabelKey, check_block_rows
 from protodask.data.tables.encoding import (
     FILL,
     MISSING,
@@ -73,8 +73,10 @@ class Scanned:
     """Of those columns in memory."""
     missing: Mapping[str, int] = field(default_factory=dict)
     """Rows in which the value of a column is missing, of those of which that may be."""
+    known: Mapping[str, int] = field(default_factory=dict)
+    """Rows of positive weight in which the value of such a column that is a number or has an order is known."""
     sums: Mapping[str, float] = field(default_factory=dict)
-    """Of the other values of such a column, as a feature."""
+    """Of these values, as a feature."""
     marked: int = 0
     """Rows that the encoder marks."""
     unseen: Mapping[str, int] = field(default_factory=dict)
@@ -112,7 +114,7 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
     rows = table_rows(table)
     arrays = scan.encoder.empty(rows)
     problems = [scan.encoder.encode(table, arrays)]
-    missing, sums = _known_values(scan.encoder.columns, arrays[FEATURES.name])
+    missing, known, sums = _known_values(scan.encoder.columns, arrays[FEATURES.name], arrays.get(WEIGHT.name))
     labels: dict[str, frozenset[LabelKey]] = {}
     for name in scan.open_labels:
         labels[name] = distinct_labels(table[name], name)
@@ -134,6 +136,7 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
             kept=frozenset(() if kept is None else {tuple((field.name, str(field.type)) for field in kept.schema)}),
             kept_bytes=0 if kept is None else int(kept.nbytes),
             missing=missing,
+            known=known,
             sums=sums,
             marked=int(np.count_nonzero(arrays.get(MARKED, False))),
             unseen=_unseen_values(table, scan.encoder.columns) if scan.count_unseen else {},
@@ -142,21 +145,26 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
     )
 
 
-def _known_values(columns: Sequence[Column], features: NDArray[Any]) -> tuple[dict[str, int], dict[str, float]]:
-    """Of the columns in which missing values stay so, the number of these and the sum of the others."""
-    missing: dict[str, int] = {}
-    sums: dict[str, float] = {}
+def _known_values(
+    columns: Sequence[Column], features: NDArray[Any], weight: NDArray[np.float64] | None
+) -> tuple[dict[str, int], dict[str, int], dict[str, float]]:
+    """Of the columns in which missing values stay so, the number of these, and that and the sum of the others in rows
+    of positive weight.
+    """
     if any(column.filled is None or not math.isnan(column.filled) for column in columns):
-        return missing, sums
+        return {}, {}, {}
+    names = [column.name for column in columns]
     absent = np.isnan(features)
-    counts = np.zeros(len(columns), dtype=np.int64)
-    if absent.any():
-        counts, features = absent.sum(axis=0), np.where(absent, 0, features)
+    missing = absent.sum(axis=0)
+    if weight is not None:
+        features, absent = features[weight > 0], absent[weight > 0]
+    if missing.any():
+        features = np.where(absent, 0, features)
     with np.errstate(over="ignore"):
         totals = features.sum(axis=0, dtype=np.float64)
-    for column, count, total in zip(columns, counts.tolist(), totals.tolist(), strict=True):
-        missing[column.name], sums[column.name] = count, total
-    return missing, sums
+    known = len(features) - absent.sum(axis=0)
+    counts, others, sums = (dict(zip(names, found.tolist(), strict=True)) for found in (missing, known, totals))
+    return counts, others, sums
 
 
 def _unseen_values(table: Table, columns: Sequence[Column]) -> dict[str, int]:

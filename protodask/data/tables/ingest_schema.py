@@ -207,8 +207,8 @@ def _warn_of_merged(merged: Mapping[str, tuple[int, int]]) -> None:
 def _settled(column: Column, found: Scanned, untyped: bool) -> Column:
     if column.kind == "nominal":
         column = replace(column, categories=settle_labels(found.labels[column.name], untyped))
-    missing, total = found.missing.get(column.name, 0), found.sums.get(column.name, 0.0)
-    return column.with_missing(sum(found.rows), missing, total)
+    name = column.name
+    return column.with_missing(found.known.get(name, 0), found.missing.get(name, 0), found.sums.get(name, 0.0))
 
 
 def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[str]) -> None:
