@@ -6,7 +6,8 @@ import logging
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Union
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Union
 
 from protodask.engine.connect import TlsFiles
 from protodask.engine.engine import Engine
@@ -50,9 +51,23 @@ def thread_engine(threads: int | None = None, memory_bytes: int | None = None) -
     """An engine on threads of this process: one a processor, though four at most, and within its memory limit unless
     said otherwise. On more processors worker processes are faster.
     """
-    if threads is not None and threads < 1:
-        raise InputError("bad-setting", f"threads is {threads}.", "Give at least one thread.")
+    if threads is not None and not _is_count(threads, Integral):
+        raise InputError("bad-setting", f"threads is {threads!r}.", "Give at least one thread.")
+    if memory_bytes is not None:
+        _check_memory(memory_bytes)
     return Engine(ThreadScheduler(threads, memory_bytes))
+
+
+def _is_count(value: Any, kind: type) -> bool:
+    """Whether it is a number of this kind, from 1."""
+    return issubclass(type(value), kind) and bool(value >= 1)
+
+
+def _check_memory(memory_bytes: int) -> None:
+    if not _is_count(memory_bytes, Real):
+        raise InputError(
+            "bad-setting", f"A memory limit of {memory_bytes} bytes was asked for.", "Give a positive number of bytes."
+        )
 
 
 def cluster_engine(address: str, tls: TlsFiles | None = None, insecure: bool = False) -> Engine:
@@ -100,10 +115,8 @@ def local_engine(workers: int, memory_bytes: int | None = None) -> Iterator[Engi
     """
     if workers < 1:
         raise InputError("bad-setting", f"{workers} workers were asked for.", "Ask for at least one.")
-    if memory_bytes is not None and memory_bytes < 1:
-        raise InputError(
-            "bad-setting", f"A memory limit of {memory_bytes} bytes was asked for.", "Give a positive number of bytes."
-        )
+    if memory_bytes is not None:
+        _check_memory(memory_bytes)
     from distributed import Client, LocalCluster
 
     from protodask.engine.cluster import ClusterScheduler

@@ -1,4 +1,5 @@
 import os
+from typing import Any
 
 import numpy as np
 import psutil
@@ -53,8 +54,14 @@ def test_open_engine__refuses_anything_else(wrong: EngineLike) -> None:
         pass
 
 
-@pytest.mark.parametrize("threads", [0, -2])
-def test_thread_engine__needs_a_thread(threads: int) -> None:
+@pytest.mark.parametrize("memory_bytes", [0, -5, float("nan"), "1 GiB"])
+def test_thread_engine__needs_memory(memory_bytes: Any) -> None:
+    with refused("bad-setting", f"{memory_bytes} bytes"):
+        thread_engine(memory_bytes=memory_bytes)
+
+
+@pytest.mark.parametrize("threads", [0, -2, "2", 1.5])
+def test_thread_engine__needs_a_thread(threads: Any) -> None:
     with refused("bad-setting", "threads", threads):
         thread_engine(threads)
 
