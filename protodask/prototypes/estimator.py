@@ -318,7 +318,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
             y = column_or_1d(y, warn=True)
             assert_all_finite(y, input_name="y")
             check_consistent_length(X, y)
-            table, orders = frame_table(frame), orders_of_frame(frame)
+            table, orders = frame_table(frame, None if start is None else start.columns), orders_of_frame(frame)
         check_classification_targets(y)
         arrays: dict[str, NDArray[Any]] = {}
         if sample_weight is not None:
@@ -487,7 +487,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         frame = frame_in_memory(X, self.model_)
         if frame is not None:
             validate_data(self, X, skip_check_array=True, reset=False)
-            return encoded(frame_table(frame), columns, feature_dtype(frame))
+            return encoded(frame_table(frame, columns), columns, feature_dtype(frame))
         dtype = feature_dtype(X) if all(column.kind == "numeric" for column in columns) else None
         X = validate_data(self, X, dtype=dtype, ensure_all_finite=False, reset=False)
         return encoded(matrix_table(X, columns), columns, feature_dtype(X))
@@ -545,7 +545,7 @@ def _select_rows(
     calibrated: bool,
 ) -> NDArray[Any]:
     rows = unmasked(rows)
-    table = frame_table(rows) if hasattr(rows, "columns") else matrix_table(rows, columns)
+    table = frame_table(rows, columns) if hasattr(rows, "columns") else matrix_table(rows, columns)
     features = encoded(table, columns, feature_dtype(rows), among=" of a chunk")
     selected = map(select, predict_features(features, model, counts, calibrated))
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)

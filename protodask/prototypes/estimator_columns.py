@@ -52,12 +52,18 @@ def frame_in_memory(X: Any, model: PrototypeSet | None = None) -> Any:
     return None if numbers and are_numbers(frame.dtypes) else frame
 
 
-def frame_table(frame: Any) -> Table:
-    """The columns of a pandas frame: numbers with NaN, all else as objects with None where missing."""
+def frame_table(frame: Any, columns: Sequence[Column] | None = None) -> Table:
+    """The columns of a pandas frame: numbers with NaN, all else as objects with None where missing.
+
+    They are called as `columns` are, in their order, where these are known.
+    """
     from protodask.data.tables.ingest_frames import frame_columns
 
     names = check_frame(frame)
-    table = frame_columns(frame.set_axis(names, axis=1), names)
+    if columns is not None:
+        names = [column.name for column in columns]
+    frame = frame.set_axis(names, axis=1)
+    table = frame_columns(frame, names)
     said = orders_of_frame(frame)
     return {name: values if name in said else _as_numbers(values, name) for name, values in table.items()}
 

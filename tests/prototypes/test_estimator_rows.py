@@ -1,6 +1,7 @@
 from typing import Any
 
 import dask.array as da
+import dask.dataframe
 import numpy as np
 import pandas as pd
 import pytest
@@ -109,3 +110,21 @@ def test_labels_that_are_dates__are_refused(kind: Any) -> None:
     dates = (np.datetime64("2024-01-01", "ns") + LABELS * np.timedelta64(1, "D")).astype("M8[ns]")
     with refused("wrong-type", "times", "text"):
         classifier().fit(da.from_array(ROWS) if kind is da.from_array else ROWS, kind(dates))
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names, but:UserWarning")
+@pytest.mark.parametrize("names", [["a", "b"], [0, 1]])
+def test_frames__go_by_position_where_the_rows_of_fit_had_no_names(names: Any, fitted: PrototypeSetClassifier) -> None:
+    frame = pd.DataFrame(ROWS, columns=names)
+    for given in (frame, dask.dataframe.from_pandas(frame, npartitions=2)):
+        found = fitted.predict_proba(given)
+        np.testing.assert_array_equal(np.asarray(found), fitted.predict_proba(ROWS))
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names, but:UserWarning")
+def test_frames_with_text__go_by_position_where_the_names_of_fit_were_no_text() -> None:
+    frame = pd.DataFrame({0: ROWS[:, 0], 1: np.where(LABELS == 1, "x", "y")})
+    found, other = classifier().fit(frame, LABELS), frame.set_axis(["a", "b"], axis=1)
+    for given in (other, dask.dataframe.from_pandas(other, npartitions=2)):
+        np.testing.assert_array_equal(np.asarray(found.predict_proba(given)), found.predict_proba(frame))
+    assert found.calibrate(other, LABELS).score(other, LABELS) == found.score(frame, LABELS)
