@@ -16,6 +16,7 @@ from protodask.data.places.storage import Kind
 from protodask.data.tables.table_files import published_rows
 from protodask.data.tables.tables import TableSource
 from protodask.engine import EngineLike, Source, open_engine
+from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.prediction_columns import FAMILIARITY, PREDICTED, PROBABILITY, check_kept, prediction_columns
@@ -65,6 +66,12 @@ def predict(
     `calibrated` predictions are those of the model's calibration, the predicted class too; `calibrated` in the record
     says so. The familiarity is as it was: it says how much evidence there is, not what for.
     """
+    if not hasattr(source, "layout"):
+        raise InputError(
+            "wrong-type",
+            f"A {type(source).__name__} is no source of rows.",
+            "Give a dataset: see `ingest` and `Dataset.open`.",
+        )
     count = model.scored_batches(n_batches, calibrated)
     where = locate(out)
     kept = source.encoder.kept if isinstance(source, TableSource) else ()

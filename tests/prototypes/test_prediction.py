@@ -237,3 +237,8 @@ def test_predict__of_a_table_with_an_unseen_category(engine: Engine, make_model:
     encoded = np.array([[0.5, 0, 0, 1], [1.5, 0, 0, 0], [2.5, 1, 0, 0]])
     group: Any = zarr.open_group(tmp_path / "p.zarr", mode="r")
     np.testing.assert_allclose(group["probability"][...], predict_features(encoded, model, [2])[0][0], rtol=1e-12)
+
+
+def test_predict__says_how_to_open_the_dataset_at_a_path(make_model: MakeModel, tmp_path: Path) -> None:
+    with refused("wrong-type", "str", "Dataset.open"):
+        predict(make_model(0), str(tmp_path / "data.zarr"), tmp_path / "p.zarr")  # type: ignore[arg-type]
