@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.dataset import Dataset, UnweightedSource
+from protodask.data.format.dataset import Dataset, UnweightedSource, no_dataset
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.format.summary import Summary, summarize
 from protodask.data.places.own_folder import own_folder, temporary_folder
@@ -77,6 +77,8 @@ def fitted(
     If the body fails the run directory stays in any case. `rows` is what `training_data` gave for several fits of the
     same data, of whose large weights the caller has warned.
     """
+    if not isinstance(data, Dataset):
+        raise no_dataset(data)
     settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
     if rows is None and settings.weighted:
         warn_of_large_weights(data.summary)

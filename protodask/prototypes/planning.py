@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from protodask.data.format.dataset import Dataset
+from protodask.data.format.dataset import Dataset, no_dataset
 from protodask.engine import Engine, EngineLike, Layout, open_engine
 from protodask.engine.costs import Memory, longest_share
 from protodask.engine.memory import process_memory_limit
@@ -146,11 +146,7 @@ def plan(
     of measuring, on the threads or workers that would compute, adds seconds; a few blocks are read for it.
     """
     if not isinstance(data, Dataset):
-        raise InputError(
-            "wrong-type",
-            f"A plan was asked for {type(data).__name__} data.",
-            "Give a dataset: see `ingest` and `Dataset.open`.",
-        )
+        raise no_dataset(data)
     settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
     shape = shape_of(data, settings, start)
     with open_engine(engine) as opened:

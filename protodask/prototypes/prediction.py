@@ -8,7 +8,7 @@ from typing import Any
 
 from protodask.data.arrays.array_store import store_key
 from protodask.data.arrays.plain_arrays import ArraySpec
-from protodask.data.format.dataset import Dataset
+from protodask.data.format.dataset import Dataset, no_dataset
 from protodask.data.format.schema import GROUP
 from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind, seal
@@ -16,7 +16,6 @@ from protodask.data.places.storage import Kind
 from protodask.data.tables.table_files import published_rows
 from protodask.data.tables.tables import TableSource
 from protodask.engine import EngineLike, Source, open_engine
-from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.prediction_columns import FAMILIARITY, PREDICTED, PROBABILITY, check_kept, prediction_columns
@@ -67,11 +66,7 @@ def predict(
     says so. The familiarity is as it was: it says how much evidence there is, not what for.
     """
     if not hasattr(source, "layout"):
-        raise InputError(
-            "wrong-type",
-            f"A {type(source).__name__} is no source of rows.",
-            "Give a dataset: see `ingest` and `Dataset.open`.",
-        )
+        raise no_dataset(source)
     count = model.scored_batches(n_batches, calibrated)
     where = locate(out)
     kept = source.encoder.kept if isinstance(source, TableSource) else ()

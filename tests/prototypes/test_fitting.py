@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask.data import sample_data
 from protodask.data.tables.ingest import ingest
@@ -101,3 +102,8 @@ def test_fit__of_further_batches_takes_tables_with_the_columns_of_either_data(tm
     start = fit(first, FitConfig.of("source", n_batches=0), engine=engine).model
     more = fit(second, FitConfig.of("source", n_batches=0), engine=engine, start=start).model
     assert set(more.other_names) == {"note", "times"}
+
+
+def test_fit__says_how_to_open_the_dataset_at_a_path(tmp_path: Path) -> None:
+    with refused("wrong-type", "str", "Dataset.open"):
+        fit(str(tmp_path / "data.zarr"))  # type: ignore[arg-type]

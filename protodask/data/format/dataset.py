@@ -20,7 +20,7 @@ from protodask.data.places.locations import is_remote, is_url, locate
 from protodask.data.places.records import describe_columns
 from protodask.data.places.storage import find_group, group_exists, own_attributes, read_stable, version_of
 from protodask.engine import Block, Layout
-from protodask.errors import FormatError, ProtodaskError, StorageError, some
+from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, some
 from protodask.places import mask, mask_text
 
 LOOKS = 5
@@ -323,6 +323,13 @@ class UnweightedSource:
         block = self.data.read(number)
         kept = {name: array for name, array in block.arrays.items() if name not in (WEIGHT.name, INCLUSION.name)}
         return Block(block.number, block.start, kept)
+
+
+def no_dataset(given: object) -> InputError:
+    """What to raise where something else is given in place of a dataset, such as its path."""
+    return InputError(
+        "wrong-type", f"A {type(given).__name__} is no dataset.", "Give a dataset: see `ingest` and `Dataset.open`."
+    )
 
 
 @lru_cache(maxsize=256)
