@@ -31,7 +31,7 @@ def test_tune__help_states_the_real_defaults() -> None:
     search, config, by_case = (
         SearchConfig(),
         FitConfig(),
-        {"trials", "draws", "recipe", "candidates", "average_draws", "precision"},
+        {"trials", "draws", "rule", "recipe", "candidates", "average_draws", "precision"},
     )
     real = {name: getattr(search, SEARCH_NAMES.get(name, name)) for name in SEARCH_SETTINGS if name not in by_case}
     real |= {
@@ -45,11 +45,13 @@ def test_tune__help_states_the_real_defaults() -> None:
             case bool():
                 assert (shown.replace("-", "_") == name) == value
             case str():
-                assert (shown.replace("-", " ") if name == "rule" else shown) == value
+                assert shown == value
             case tuple():
                 assert tuple(map(float, shown.split())) == pytest.approx(value)
             case _:
                 assert float(shown) == pytest.approx(value, rel=1e-3)
+    by_draws = [search.rule_for(5), search.rule_for(1).replace(" ", "-")]
+    assert options["rule"].show_default == ", of single draws ".join(by_draws)
     each = [SearchConfig(strategy="joint").trials, SearchConfig(strategy="two-stage").trials]
     assert [int(number) for number in re.findall("[0-9]+", options["trials"].show_default)] == each
     shown = options["draws"].show_default.replace(",", "")

@@ -69,10 +69,10 @@ def test_plane__that_workers_have_room_for_and_their_driver_has_not_is_refused(
         return Processes("workers", 4, 2, 2048 * MIB, driver * MIB)
 
     monkeypatch.setattr(ThreadScheduler, "processes", lambda _: workers(4096))
-    assert at_once(300, 0) >= 1
+    assert at_once(300, MIB) >= 1
     monkeypatch.setattr(ThreadScheduler, "processes", lambda _: workers(400))
     with refused("over-memory", "400 MiB", "this process, which drives the workers"):
-        at_once(300, 0)
+        at_once(300, MIB)
 
 
 def test_fit__that_does_not_fit_is_refused_before_it_begins(tmp_path: Path) -> None:

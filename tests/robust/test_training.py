@@ -282,7 +282,7 @@ def test_rows_that_contradict__are_named_by_row_and_feature(tmp_path: Path) -> N
 
 
 def test_too_few_passes__are_a_warning(known: Known) -> None:
-    with pytest.warns(ConvergenceWarning, match="Raise max_passes"):
+    with pytest.warns(ConvergenceWarning, match="Raise `max_passes`"):
         fit_robust(known.data, RobustConfig("SBM", gap=1e-9, max_passes=1))
 
 

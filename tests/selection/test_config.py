@@ -58,7 +58,7 @@ def test_search_config__of_numpy_values_goes_into_files() -> None:
         ({"lambda_v": 1e-3}, "bad-setting", ("lambda_v", 1e-3, "smallest", "largest")),
         ({"lambda_w": (1e-3, 1e-4)}, "bad-setting", ("lambda_w", 1e-3, 1e-4, "smallest", "largest")),
         ({"strategy": "both"}, "unknown-name", ("strategy", "'both'", "'two-stage'")),
-        ({"rule": None}, "unknown-name", ("rule", None, "'best'")),
+        ({"rule": "worst"}, "unknown-name", ("rule", "'worst'", "'best'")),
     ],
 )
 def test_search_config__says_how_to_mend_what_it_refuses(
