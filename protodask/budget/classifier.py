@@ -306,7 +306,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "setting-missing",
                 "Budgets are not time, and no costs are given.",
-                "Give `costs` in the unit of budgets.",
+                "Give costs in the unit of budgets.",
             )
         if not hasattr(self._estimator(), "predict_proba"):
             raise InputError(

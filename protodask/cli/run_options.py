@@ -204,19 +204,23 @@ def _check_files(pipeline: str, options: Telling, settings: Sequence[str]) -> No
     from protodask.pipeline.file.definition import parse_settings, read_pipeline
     from protodask.pipeline.file.places import holds, inputs, outputs, takes_in
 
-    taken, places = {os.path.realpath(pipeline): "the pipeline"}, list[str]()
+    given = {"--log-file": options.log_file, "--metrics": options.metrics}
+    told = {option: path for option, path in given.items() if path is not None}
+    if not told:
+        return
+    taken, read, written = {os.path.realpath(pipeline): "the pipeline"}, list[str](), list[str]()
     with suppress(ProtodaskError):  # what is wrong with it is said later
-        steps = read_pipeline(pipeline, parse_settings(settings)).steps
-        places = [place for step in steps for place in (*inputs(step), *outputs(step))]
-    for option, path in (("--log-file", options.log_file), ("--metrics", options.metrics)):
-        if path is None:
-            continue
+        for step in read_pipeline(pipeline, parse_settings(settings)).steps:
+            read += inputs(step)
+            written += outputs(step)
+    for option, path in told.items():
         place = os.path.realpath(path)
         if place in taken:
             raise WrongUseError(
                 "places-overlap", f"{path} of {option} is {taken[place]}.", "Give the name of another file."
             )
-        if any(holds(one, path) or takes_in(one, path) for one in places):
+        is_read = any(holds(path, one) or takes_in(one, path) for one in read)
+        if is_read or any(holds(one, path) for one in written):
             raise WrongUseError(
                 "places-overlap",
                 f"{path} of {option} is among what the steps read or write.",

@@ -72,7 +72,8 @@ def moments(values: Floats, weight: Floats) -> Moments:
         square = np.square(weight)
         squares = float(square.sum())
         mean: Floats = weight @ values / total
-        centre: Floats = square @ values / squares
+        # Of weights whose squares are 0 nothing is seen.
+        centre: Floats = square @ values / squares if squares > 0 else mean
         spread: Floats = square @ np.square(values - centre)
     return Moments(total, squares, mean, centre, spread)
 
@@ -98,11 +99,16 @@ def mean_interval(found: Moments, position: int, factor: float = 1.0) -> Interva
     return Interval(value, max(0.0, value - reach), value + reach)
 
 
+ALIKE = 1e-12
+"""Variance of zeros and ones up to which all of them are alike, however much they weigh."""
+
+
 def rows_of_share(found: Moments, position: int) -> float:
     """Rows of equal weight whose share of ones would be as far off as that of a figure of zeros and ones."""
     share, rows = float(found.mean[position]), effective_rows(found.weight, found.weight_squares)
-    # Where all are alike nobody knows what the others would weigh.
-    return rows * share * (1 - share) / float(found.deviation_squares[position]) if 0 < share < 1 else rows
+    variance = share * (1 - share)
+    # Where all are alike, but for rounding, nobody knows what the others would weigh.
+    return rows * variance / float(found.deviation_squares[position]) if variance > ALIKE else rows
 
 
 def share_interval(share: float, rows: float) -> Interval:

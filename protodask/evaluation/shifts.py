@@ -90,8 +90,9 @@ def shift_p_value(before: BinSums, after: BinSums) -> float:
             (apart * (one.quotients(other) * shares)) @ apart.T / one.weight.sum()
             for one, other in ((before, after), (after, before))
         )
-        difference = (before.shares - after.shares)[:-1]
-        statistic = float(difference @ np.linalg.solve(covariance[:-1, :-1], difference))
+        rest = np.arange(len(shares)) != shares.argmax()  # of which the largest share follows
+        difference = (before.shares - after.shares)[rest]
+        statistic = float(difference @ np.linalg.solve(covariance[np.ix_(rest, rest)], difference))
         found.append(float(chi2.sf(statistic, len(shares) - 1)))
     return min(1.0, len(found) * min(found)) if found else 1.0
 

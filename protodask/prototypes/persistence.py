@@ -379,7 +379,9 @@ def _inside(index: NDArray[Any], size: int) -> bool:
 
 
 def model_fingerprint(model: FittedPrototypes) -> str:
-    """Hash of what the model computes: batches, marginals, classes, features and precision; a calibration if it has."""
+    """Hash of what the model computes: batches, marginals, classes, features, precision; a calibration if it has, and
+    the precision in which it reads tables, if that is another one.
+    """
     parts: list[object] = [
         _digest(model),
         [value.hex() for value in model.marginals.tolist()],
@@ -389,4 +391,6 @@ def model_fingerprint(model: FittedPrototypes) -> str:
     ]
     if model.calibration is not None:
         parts.append(_describe_calibration(model.calibration))
+    if model.row_precision != model.precision:
+        parts.append({READ_AS: model.row_precision})
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

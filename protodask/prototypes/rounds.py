@@ -119,10 +119,10 @@ class Round:
     """Arrays beside those of the data: scores of the rounds before, features in standard units."""
     listeners: Listeners
 
-    def train(self, problem: RoundProblem, candidate_weight: Floats, is_first: bool, is_only: bool) -> Trained:
+    def train(self, problem: RoundProblem, candidate_weight: Floats, is_first: bool, is_last: bool) -> Trained:
         """Minimise it, given the sample weights of all candidates (J,).
 
-        Rows have scores unless the round `is_first`; it ends on all rows if it `is_only`: another round would be judged
+        Rows have scores unless the round `is_first`; it ends on all rows if it `is_last`: another round would be judged
         by rows that had been trained on.
         """
         start, useful, stages = self._take_steps(problem, not is_first)
@@ -130,7 +130,7 @@ class Round:
         solution = self._minimize(problem, start)
         self._warn_if_early(solution)
         before, whole = solution.iterations, self.data.whole
-        if whole is not None and self.config.finish and is_only and not stages:
+        if whole is not None and self.config.finish and is_last and not stages:
             useful = problem.split(solution.theta)[1] > 0
             more = self._further_iterations(solution, whole) if useful.any() else 0
             if more > 0:
@@ -176,7 +176,7 @@ class Round:
 
         warnings.warn(
             f"Batch {self.number} stopped early ({solution.status}: {solution.message}) after {solution.iterations} "
-            "iterations; raise `max_iterations` or tolerance.",
+            "iterations; raise `max_iterations` or `tolerance`.",
             ConvergenceWarning,
             stacklevel=2,
         )

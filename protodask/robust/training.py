@@ -254,7 +254,7 @@ def warn_if_short(model: RobustModel) -> None:
         passes = max(model.passes)
         warnings.warn(
             f"The gap is {model.gap.max():.1e} after {passes} pass{'' if passes == 1 else 'es'}; "
-            f"{model.config.gap:.1e} was asked for. Raise `max_passes` or gap, or bring the features to "
+            f"{model.config.gap:.1e} was asked for. Raise `max_passes` or `gap`, or bring the features to "
             "similar scales.",
             ConvergenceWarning,
             stacklevel=3,

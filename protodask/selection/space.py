@@ -70,8 +70,8 @@ class Space:
 
     def grid(self, n_lambda_v: int, n_lambda_w: int) -> tuple[Setting, ...]:
         """All pairs of so many values of each penalty, from end to end in equal ratios; one value is the middle."""
-        _check_number("values of lambda_v", n_lambda_v)
-        _check_number("values of lambda_w", n_lambda_w)
+        _check_number("values of `lambda_v`", n_lambda_v)
+        _check_number("values of `lambda_w`", n_lambda_w)
         _check_number("settings on the grid", n_lambda_v * n_lambda_w)
         first = _between(self.lambda_v, _steps(n_lambda_v))
         second = _between(self.lambda_w, _steps(n_lambda_w))

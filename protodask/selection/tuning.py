@@ -90,6 +90,7 @@ def tuned(
     """
     settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
     wanted = SearchConfig() if search is None else search
+    wanted = replace(wanted, rule=wanted.rule_for(settings.n_draws))
     if settings.weighted:
         warn_of_large_weights(data.summary)
     record = {"config": settings.with_batches(0).as_dict(), "search": wanted.as_dict(), "dataset": data.key}

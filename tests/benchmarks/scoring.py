@@ -107,7 +107,8 @@ def measure_model(who: str, model: PrototypeSet, folder: str) -> list[Answers]:
     model.save(stored, overwrite=True)
     model.to_onnx(graph, overwrite=True)
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
-    rows = problem(MANY, 2)[0].astype(model.precision)
+    precision = model.row_precision
+    rows = problem(MANY, 2)[0].astype(precision)
 
     def asked(given: Any) -> Any:
         return session.run(None, {"rows": given})[1]
@@ -117,7 +118,7 @@ def measure_model(who: str, model: PrototypeSet, folder: str) -> list[Answers]:
     other = answering(asked, rows[:1], rows)
     return [
         Answers(who, model.n_prototypes, started(OURS, stored), *own, None),
-        Answers(f"{who}, onnxruntime", model.n_prototypes, started(GRAPH, graph, model.precision), *other, difference),
+        Answers(f"{who}, onnxruntime", model.n_prototypes, started(GRAPH, graph, precision), *other, difference),
     ]
 
 

@@ -65,6 +65,20 @@ def test_run__never_tells_into_what_its_steps_read_or_write(
     assert [one.name for one in tmp_path.iterdir() if one.suffix in (".zarr", ".json")] == []
 
 
+@pytest.mark.parametrize("path", ["history/run.log", "run.log"])
+def test_run__tells_beside_what_its_steps_read(
+    path: str, call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "history").mkdir()
+    shutil.copy(example.table, tmp_path / "history" / "t.csv")
+    for sources in ("history", "."):
+        (tmp_path / "p.yaml").write_text(f"steps: [ingest: {{sources: {sources}, out: data.zarr, drop: size}}]\n")
+        done = call("run", "p.yaml", "--log-file", path)
+        assert "places-overlap" not in done.output
+        assert (tmp_path / path).stat().st_size > 0
+
+
 def test_ingest__does_not_take_a_dataset_or_a_model_for_arrays(call: Call, example: Any, tmp_path: Path) -> None:
     for place, what in ((example.data, "dataset"), (example.model, "model")):
         refused = call("ingest", place, "--out", tmp_path / "out.zarr", "--target", "outcome")
@@ -99,3 +113,7 @@ def test_evaluate__warns_of_a_dataset_with_other_means_where_values_are_missing(
     assert other.exit_code == 0
     assert "two.zarr has the means of its own rows" in other.stderr
     assert "'a' (" in other.stderr
+    exact = tmp_path / "exact.zarr"
+    again = call("ingest", tmp_path / "one.csv", "--target", "y", "--out", exact, "--dtype", "float64")
+    assert again.exit_code == 0
+    assert "means of its own rows" not in call("evaluate", model, exact).output

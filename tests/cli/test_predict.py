@@ -38,7 +38,9 @@ def test_predict__dataset_into_zarr(n_batches: int, call: Call, example: Any, tm
     np.testing.assert_allclose(stored[...], _expected(example, n_batches), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "told"), [("p.xlsx", True), ("p.txt", True), ("p.zarr", False), ("p", False)])
+@pytest.mark.parametrize(
+    ("name", "told"), [("p.xlsx", True), ("p.txt", True), ("p.zarr", False), ("p", False), ("p-2024.01", False)]
+)
 def test_predict__says_that_a_file_of_another_kind_becomes_a_store(
     name: str, told: bool, call: Call, example: Any, tmp_path: Path
 ) -> None:

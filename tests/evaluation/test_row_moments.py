@@ -1,4 +1,5 @@
 import math
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -79,6 +80,20 @@ def test_intervals__cover_where_weights_go_with_what_is_averaged(likely: float, 
             hits[position] += one.low <= truth <= one.high
     assert (hits >= 0.92 * 400).all()
     assert (hits <= 0.98 * 400).all()
+
+
+def test_moments__of_a_part_whose_weights_are_next_to_nothing_are_those_of_the_others() -> None:
+    values = np.array([[1.0], [0.0]])
+    found = add_records(moments(values, np.ones(2)), moments(values, np.full(2, 1e-170)))
+    assert mean_interval(found, 0) == mean_interval(moments(values, np.ones(2)), 0)
+
+
+@given(st.integers(0, 300))
+def test_rows_of_share__where_all_are_alike_is_the_number_of_effective_rows(seed: int) -> None:
+    weight = 1 / np.random.default_rng(seed).choice([0.1, 0.3, 0.7, 1.0], 200)
+    parts = [moments(np.ones((50, 1)), weight[first : first + 50]) for first in range(0, 200, 50)]
+    found = reduce(add_records, parts)
+    assert rows_of_share(found, 0) == pytest.approx(effective_rows(weight.sum(), float(weight @ weight)))
 
 
 def test_rows_of_share__without_weights_is_their_number() -> None:

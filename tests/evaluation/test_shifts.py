@@ -117,6 +117,20 @@ def test_shift_p_value__does_not_cry_wolf_where_bins_were_thinned(shares: list[f
     assert np.mean(found < 0.05) > 0.01, "nor is it blind"
 
 
+@pytest.mark.parametrize("least", [1e-4, 1e-8, 1e-12])
+@pytest.mark.parametrize("place", [0, 3])
+def test_shift_p_value__tells_of_bins_that_weigh_next_to_nothing(least: float, place: int) -> None:
+    rng, weight = np.random.default_rng(6), np.ones(4)
+    weight[place] = least
+    twice = np.where(np.arange(4) == place, 2.0, 1.0)
+    found = []
+    for shares in (np.full(4, 0.25), twice / twice.sum()):
+        pairs = [[rng.multinomial(3000, each) for each in (np.full(4, 0.25), shares)] for _ in range(100)]
+        found.append([shift_p_value(*(BinSums(rows * weight, rows * weight**2) for rows in pair)) for pair in pairs])
+    assert np.mean(np.array(found[0]) < 0.05) < 0.05 + 4 * math.sqrt(0.05 / 100)
+    assert np.mean(np.array(found[1]) < 1e-3) > 0.95
+
+
 def test_shift_p_value__sees_twice_the_positives_where_zeros_were_thinned() -> None:
     rng, rates = np.random.default_rng(5), np.array([0.01, 1.0])
     for _ in range(50):

@@ -123,6 +123,22 @@ def test_save__keeps_labels_columns_and_names_of_every_kind(make_model: MakeMode
     assert [type(label) for label in found.columns[1].categories] == [str, int, bool]
 
 
+def test_save__keeps_which_type_tables_are_read_in(make_model: MakeModel, tmp_path: Path) -> None:
+    model = replace(make_model(0), precision="float32")
+    exact = replace(model, read_as="float64")
+    assert (model.row_precision, exact.row_precision) == ("float32", "float64")
+    assert model_fingerprint(exact) != model_fingerprint(model)
+    assert model_fingerprint(replace(model, read_as="float32")) == model_fingerprint(model)
+    exact.save(tmp_path / "m.zarr")
+    found = load_model(tmp_path / "m.zarr")
+    assert (found.read_as, found.row_precision) == ("float64", "float64")
+    assert found.shrink().read_as == found.read_as
+    assert replace(model, precision="float64", read_as="float32").row_precision == "float64"
+    write_attributes(tmp_path / "m.zarr", {**attributes_of(tmp_path / "m.zarr"), "read_as": "float16"})
+    with refused("damaged", tmp_path / "m.zarr", kind=FormatError):
+        load_model(tmp_path / "m.zarr")
+
+
 def test_save__of_a_fit_with_numpy_settings(make_model: MakeModel, tmp_path: Path) -> None:
     replace(make_model(0), provenance={"rows": int(np.int64(3))}).save(tmp_path / "m.zarr")
     assert load_model(tmp_path / "m.zarr").provenance == {"rows": 3}

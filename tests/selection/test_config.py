@@ -72,3 +72,8 @@ def test_settings__are_two_a_decade_in_the_joint_strategy() -> None:
     found = SearchConfig().settings(lambda_w=1e-8, seed=0)
     assert [setting.lambda_v for setting in found] == pytest.approx(10.0 ** np.arange(-4, -0.9, 0.5))
     assert {setting.lambda_w for setting in found} == {1e-8}
+
+
+def test_rule_for__is_the_best_of_means_of_draws_and_what_was_asked_for() -> None:
+    assert [SearchConfig().rule_for(draws) for draws in (1, 2, 4)] == ["half a standard error", "best", "best"]
+    assert SearchConfig(rule="one standard error").rule_for(4) == "one standard error"

@@ -69,6 +69,14 @@ def test_tune__fits_what_it_chose_to_all_rows(dataset: Dataset, engine: Engine, 
     assert chosen.mean <= run.search.trials[run.search.best].mean + run.search.trials[run.search.best].standard_error
 
 
+@pytest.mark.parametrize(("draws", "rule"), [(1, "half a standard error"), (2, "best")])
+def test_tune__chooses_by_the_rule_for_its_draws(draws: int, rule: str, dataset: Dataset, engine: Engine) -> None:
+    config = replace(CONFIG, n_draws=draws)
+    found = tune(dataset, config, SearchConfig(n_trials=3, max_batches=1, n_folds=2), engine=engine).search
+    assert found.rule == rule
+    assert (found.selected == found.best) or draws == 1
+
+
 def test_tune__keeps_the_search_with_the_model(expected: TuneRun, tmp_path: Path) -> None:
     run = expected
     run.model.save(tmp_path / "model.zarr")

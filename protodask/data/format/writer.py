@@ -107,7 +107,7 @@ class BlockWriter:
             for name in self.sink.chunk_rows
         }
         for variable, what, remedy in (
-            (TARGET, "target codes", "Encode the labels as positions in `classes`."),
+            (TARGET, "target codes", "Encode the labels as positions among the classes."),
             (GROUP, "codes of the groups", "Give each group a number from 0 that int64 can hold."),
         ):
             if variable.name in arrays:

@@ -30,6 +30,9 @@ PIECE = 2**20
 """Bytes that are copied at a time."""
 
 
+OTHER_ENDINGS = (".txt", ".tsv", ".xlsx", ".xls", ".json", ".feather", ".arrow", ".pq", ".parq", ".gz", ".zip")
+"""Of files of other kinds: what is written at such a place is no such file."""
+
 Columns = Callable[[int, Arrays], Mapping[str, Any]]
 """Makes the columns of a table of what is found of a block: of the number of its first row, and its arrays."""
 
@@ -92,7 +95,7 @@ def published_rows(
         return
     if is_parquet(where):
         check_parquet(where, kind.name.capitalize())
-    elif os.path.splitext(where)[1] not in ("", ".zarr"):
+    elif where.lower().endswith(OTHER_ENDINGS):
         warnings.warn(
             f"{mask(where)} becomes a folder of a Zarr store; tables are places that end in .parquet or .csv.",
             stacklevel=2,
