@@ -202,7 +202,7 @@ def _check_files(pipeline: str, options: Telling, settings: Sequence[str]) -> No
     steps read and write.
     """
     from protodask.pipeline.file.definition import parse_settings, read_pipeline
-    from protodask.pipeline.file.places import holds, inputs, outputs, takes_in
+    from protodask.pipeline.file.places import holds, inputs, is_same, outputs, takes_in
 
     given = {"--log-file": options.log_file, "--metrics": options.metrics}
     told = {option: path for option, path in given.items() if path is not None}
@@ -219,7 +219,7 @@ def _check_files(pipeline: str, options: Telling, settings: Sequence[str]) -> No
             raise WrongUseError(
                 "places-overlap", f"{path} of {option} is {taken[place]}.", "Give the name of another file."
             )
-        is_read = any(holds(path, one) or takes_in(one, path) for one in read)
+        is_read = any(is_same(one, path) or takes_in(one, path) for one in read)
         if is_read or any(holds(one, path) for one in written):
             raise WrongUseError(
                 "places-overlap",

@@ -688,7 +688,7 @@ def test_fit__refuses_what_makes_no_sense(world: World) -> None:
         BudgetedClassifier().fit((item for item in make_items(30)[0]), [0, 1] * 15, world.extractors)  # type: ignore[arg-type]
     failing_fit(world, ("bad-setting", "Timings", 0), cost_repeats=0)
     failing_fit(world, ("bad-setting", "overhead_quantile", "0.0"), overhead_quantile=0.0)
-    failing_fit(world, ("setting-missing", "`costs`"), timed=False)
+    failing_fit(world, ("setting-missing", "costs"), timed=False)
     failing_fit(world, ("wrong-type", "LinearSVC", "CalibratedClassifierCV"), estimator=LinearSVC())
     failing_fit(world, ("wrong-shape", "(1, 1)", 3), costs=[[1.0]])
     failing_fit(world, ("setting-missing", "'pair'"), costs={"weak": 1})

@@ -130,7 +130,7 @@ def test_fit__that_stops_early_says_so_and_blames_nothing_else(call: Call, measu
     out = tmp_path / "m.zarr"
     done = call("robust", "fit", measured.data, "--out", out, "--max-passes", 1, *FAST)
     assert done.exit_code == 0, done.output
-    assert "Raise --max-passes or gap" in done.stderr
+    assert "Raise --max-passes or --gap" in done.stderr
     assert "Note" not in done.stdout
     assert "; 0.01 was asked for" in call("info", out).stdout
 

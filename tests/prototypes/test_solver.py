@@ -255,7 +255,7 @@ def test_training__at_its_iteration_limit_warns_and_records_it(
 ) -> None:
     config = FitConfig.of("source", n_candidates=40, max_iterations=2, n_batches=2)
     training = Training(training_data(make_rows(300), block_rows=512), config, engine, MemoryScores())
-    with pytest.warns(ConvergenceWarning, match="iteration limit.*raise `max_iterations` or tolerance") as caught:
+    with pytest.warns(ConvergenceWarning, match="iteration limit.*raise `max_iterations` or `tolerance`") as caught:
         model, history = training.run()
     assert len(caught) == 2
     assert [(record.status, record.iterations) for record in history] == [("iteration limit", 2)] * 2

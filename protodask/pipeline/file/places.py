@@ -132,6 +132,11 @@ def check_there(step: Step) -> None:
             check_free(locate(place), False)
 
 
+def is_same(one: str, other: str) -> bool:
+    """Whether two names are of one place."""
+    return _normal(one) == _normal(other)
+
+
 def holds(output: str, place: str) -> bool:
     """Whether writing `output` may change what is read at `place`: the same place, one inside it, a version in it."""
     own, other = _normal(output), _normal(place)
