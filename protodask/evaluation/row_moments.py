@@ -172,11 +172,12 @@ class BinSums:
 
         n_b = W / (m_b (1 - p_b) + m_-b p_b),    m_-b = sum_{c != b} m_c p_c / (1 - p_b)
         """
-        weighs = self.quotients(other) * shares
+        quotients = self.quotients(other)
+        weighs = quotients * shares
         rest = np.maximum(weighs.sum() - weighs, 0.0)
         left = 1 - shares
         of_rest = np.divide(rest, left, out=np.full_like(rest, float(weighs.sum())), where=left > 0)
-        found: Floats = float(self.weight.sum()) / (self.quotients(other) * left + of_rest * shares)
+        found: Floats = float(self.weight.sum()) / (quotients * left + of_rest * shares)
         return found
 
     def together(self, chosen: NDArray[np.bool_]) -> BinSums:

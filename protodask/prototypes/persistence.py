@@ -20,8 +20,7 @@ from protodask.prototypes.batches import FORM_NAMES, Batch
 from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import Differences, Knots
 from protodask.prototypes.splines import Spline, SplineCalibration
-from protodask.prototypes.table_model import PRECISIONS, find_model, read_table, table_fields, write_model
-from protodask.prototypes.tiles import Precision
+from protodask.prototypes.table_model import find_model, read_precision, read_table, table_fields, write_model
 
 MODEL = Kind("model", "protodask-model")
 MODEL_VERSION = 6
@@ -195,17 +194,8 @@ def _parse(fields: Fields) -> FittedPrototypes:
         batches=tuple(_read_batch(fields, number, sizes) for number, sizes in enumerate(_all_sizes(fields), start=1)),
         rounds=rounds,
         calibration=calibration,
-        read_as=_parse_precision(fields),
+        read_as=read_precision(fields, READ_AS) if READ_AS in fields.record else None,
     )
-
-
-def _parse_precision(fields: Fields) -> Precision | None:
-    if READ_AS not in fields.record:
-        return None
-    found = next((known for known in PRECISIONS if known == fields.text(READ_AS)), None)
-    if found is None:
-        fields.damaged("the precision of its rows is unknown")
-    return found
 
 
 def _describe_calibration(calibration: SplineCalibration) -> dict[str, Any]:

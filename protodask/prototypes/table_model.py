@@ -93,15 +93,21 @@ def read_table(fields: Fields) -> TableRecord:
     classes = fields.labels("classes")
     if len(classes) < 2:
         fields.damaged("there are fewer than two classes")
-    precision = next((known for known in PRECISIONS if known == fields.text("precision")), None)
-    if precision is None:
-        fields.damaged("the precision is unknown")
+    precision = read_precision(fields, "precision")
     provenance = fields.record.get("provenance")
     if not isinstance(provenance, dict):
         fields.damaged("the provenance is not an object")
     return TableRecord(
         classes, fields.columns(), fields.text("target_name"), fields.texts("other_names"), precision, provenance
     )
+
+
+def read_precision(fields: Fields, name: str) -> Precision:
+    """The precision in a field."""
+    found = next((known for known in PRECISIONS if known == fields.text(name)), None)
+    if found is None:
+        fields.damaged("the precision is unknown")
+    return found
 
 
 def write_model(

@@ -72,6 +72,11 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
         raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
 
 
+def written_over(place: str) -> InputError:
+    """What to raise where something would be written to a place that is read."""
+    return InputError("places-overlap", f"{mask(place)} is read, and would be written over.", "Write to another place.")
+
+
 def is_full(error: BaseException) -> bool:
     """Whether this says that a disk, or what somebody may have of it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

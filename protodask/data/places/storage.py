@@ -33,7 +33,7 @@ from protodask.data.places.local_files import (
     put_in_place,
     remove,
 )
-from protodask.data.places.locations import gone, inside, is_url, storage_errors, write_object
+from protodask.data.places.locations import gone, inside, is_url, storage_errors, write_object, written_over
 from protodask.data.places.locks import sole_writer, sweep
 from protodask.data.places.references import LOOKS, check_no_version, read_while_changing
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
@@ -229,9 +229,7 @@ def check_outside(path: str, source: str | os.PathLike[str], may_replace: bool =
     """
     own, read = (place if is_url(place) else os.path.realpath(place) for place in (path, os.fspath(source)))
     if not may_replace and own.rstrip("/" + os.sep) == read.rstrip("/" + os.sep):
-        raise InputError(
-            "places-overlap", f"{mask(read)} is read, and would be written over.", "Write to another place."
-        )
+        raise written_over(read)
     if own.startswith(read.rstrip("/" + os.sep) + "/") and (is_url(read) or os.path.exists(read)):
         raise InputError(
             "places-overlap",

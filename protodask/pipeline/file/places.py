@@ -10,14 +10,12 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, get_args
 
-from protodask.data.places.locations import is_url, locate
+from protodask.data.places.locations import is_url, locate, written_over
 from protodask.data.places.references import split_reference
 from protodask.data.tables.source_files import check_present, is_table_path
-from protodask.errors import InputError
 from protodask.pipeline.file.values import hints_of
 from protodask.pipeline.steps.base import Place, Step, option_of
 from protodask.pipeline.steps.training import Training, run_directory
-from protodask.places import mask
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
@@ -91,9 +89,7 @@ def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     written = {_normal(place) for place in outputs}
     for place in inputs:
         if _normal(place) in written:
-            raise InputError(
-                "places-overlap", f"{mask(place)} is read, and would be written over.", "Write to another place."
-            )
+            raise written_over(place)
 
 
 def _is_file(step: Step, setting: str) -> bool:
