@@ -55,8 +55,9 @@ class TrainingRows:
         self, config: FitConfig, engine: Engine, callbacks: Sequence[Callback], start: PrototypeSet | None
     ) -> tuple[PrototypeSet, list[BatchRecord]]:
         """What a fit to the rows, begun from a model if there is one, leaves behind."""
-        config = settled(config, self.data.source.layout.n_rows, self.data.columns)
-        return fit_rows(engine, self.data, config, self.grouped, self.stored, start, callbacks=callbacks)
+        data = self.data
+        config = settled(config, data.source.layout.n_rows, data.columns, len(data.classes))
+        return fit_rows(engine, data, config, self.grouped, self.stored, start, callbacks=callbacks)
 
 
 def is_out_of_memory(value: object) -> bool:

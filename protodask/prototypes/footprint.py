@@ -219,7 +219,7 @@ class Shape:
 
 def shape_of(data: Dataset, config: FitConfig, start: PrototypeSet | None = None) -> Shape:
     """The shape of a fit, which may begin from a model."""
-    config = settled(config, data.n_rows, data.columns)
+    config = settled(config, data.n_rows, data.columns, len(data.classes))
     columns = data.has_weight + data.has_inclusion
     unweighted = columns > 0 and not config.weighted
     class_rows = data.summary.class_rows.copy()

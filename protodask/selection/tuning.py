@@ -88,7 +88,7 @@ def tuned(
 
     If the body fails the run directory stays in any case.
     """
-    settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns)
+    settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns, len(data.classes))
     wanted = SearchConfig() if search is None else search
     wanted = replace(wanted, rule=wanted.rule_for(settings.n_draws))
     if settings.weighted:
@@ -192,7 +192,7 @@ def search_rows(
     Where fits hold rows out, those are rows of its training part: no fit is stopped by the rows that it is judged by.
     """
     n_rows, n_classes = data.source.layout.n_rows, len(data.classes)
-    asked = settled(config, n_rows, data.columns)
+    asked = settled(config, n_rows, data.columns, n_classes)
     config, rule = single_draw(asked), search.rule_for(asked.n_draws)
     shape = None if stored is None else search_shape(stored.dataset, config, search)
     company, most = how_together(engine, shape, n_rows, len(data.feature_names), n_classes, config)

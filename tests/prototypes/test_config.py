@@ -88,22 +88,23 @@ def test_recipes__differ_in_what_is_not_given() -> None:
 
 @given(
     rows=st.integers(0, 10**12) | st.integers(490, 510),
+    n_classes=st.integers(0, 10**4),
     candidates=st.integers(0, 10**5),
     draws=st.integers(0, 100),
     precision=st.sampled_from(["auto", "float32", "float64"]),
 )
 def test_for_rows__chooses_what_was_left_open_and_nothing_else(
-    rows: int, candidates: int, draws: int, precision: Any
+    rows: int, n_classes: int, candidates: int, draws: int, precision: Any
 ) -> None:
     config = FitConfig(n_candidates=candidates, n_draws=draws, precision=precision, seed=7)
-    chosen = config.for_rows(rows)
+    chosen = config.for_rows(rows, n_classes)
     assert chosen.n_candidates == candidates or (candidates == 0 and 500 <= chosen.n_candidates <= 8000)
     assert chosen.n_draws == draws or (draws == 0 and 1 <= chosen.n_draws <= 5)
     if precision == "auto":
         assert chosen.precision == ("float64" if rows <= 500 else "float32")
     assert chosen.precision == chosen.kernel_precision
     assert replace(chosen, n_candidates=candidates, n_draws=draws, precision=precision) == config
-    assert chosen.for_rows(5) == chosen.for_rows(10**9) == chosen, "what is chosen stays"
+    assert chosen.for_rows(5) == chosen.for_rows(10**9, 3) == chosen, "what is chosen stays"
     # The work of an evaluation grows with the rows, and no faster than they do beyond the largest number of candidates.
     if candidates == draws == 0 and rows >= 200_000:
         assert chosen.n_draws == 1
@@ -132,12 +133,29 @@ def test_for_rows__fewer_draws_and_more_candidates_of_more_rows(rows: int, expec
     assert (chosen.n_candidates, chosen.n_draws) == expected
 
 
+@pytest.mark.parametrize(
+    ("rows", "n_classes", "expected"),
+    [
+        (2000, 26, (500, 4)),
+        (2001, 1, (626, 2)),
+        (6300, 8, (2000, 2)),
+        (14_000, 26, (5972, 2)),
+        (40_000, 5, (4427, 1)),
+        (10**6, 10, (8000, 1)),
+        (10**7, 10, (2000, 1)),
+    ],
+)
+def test_for_rows__more_classes_have_more_candidates(rows: int, n_classes: int, expected: tuple[int, int]) -> None:
+    chosen = FitConfig().for_rows(rows, n_classes)
+    assert (chosen.n_candidates, chosen.n_draws) == expected
+
+
 @pytest.mark.parametrize(("n_columns", "expected"), [(100, (4427, 1)), (1000, (2000, 1))])
 def test_settled__rows_too_wide_for_steps_are_worth_fewer_candidates(n_columns: int, expected: tuple[int, int]) -> None:
     columns = [Column(f"x{number}") for number in range(n_columns)]
-    chosen = settled(FitConfig(), 100_000, columns)
+    chosen = settled(FitConfig(), 100_000, columns, 2)
     assert (chosen.n_candidates, chosen.n_draws) == expected
-    assert settled(chosen, 100_000, columns) == chosen
+    assert settled(chosen, 100_000, columns, 5) == chosen
 
 
 def test_as_dict__says_that_one_is_left_out_where_it_is() -> None:
