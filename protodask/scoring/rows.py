@@ -20,7 +20,7 @@ from protodask.data.tables.encoding import (
     encode_features,
     table_rows,
 )
-from protodask.data.tables.frames import STREAM, arrow_table, column_labels, out_of_xarray, refuse_lazy
+from protodask.data.tables.frames import STREAM, arrow_table, column_labels, decoded, out_of_xarray, refuse_lazy
 from protodask.errors import InputError
 from protodask.prototypes.fitted import FittedPrototypes
 
@@ -185,8 +185,9 @@ def _matrix(rows: Any, mixed: bool) -> NDArray[Any]:
 
 def _array(given: Any, mixed: bool) -> NDArray[Any]:
     """Numbers, NaN where masked, or objects, None where masked: of lists of `mixed` values none becomes another one."""
+    kind = object if mixed and not isinstance(given, np.ndarray) else None
     try:
-        found = np.asarray(unmasked(given), dtype=None if isinstance(given, np.ndarray) or not mixed else object)
+        found = np.asarray(unmasked(decoded(given)), dtype=kind)
     except ValueError as error:
         raise InputError("wrong-shape", f"The rows are no matrix ({error}).", "Give as many values in each.") from error
     refuse_times(found.dtype)

@@ -166,6 +166,7 @@ FORMS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "pandas, of its own types": lambda frame: frame.convert_dtypes(),
     "columns in another order": lambda frame: frame[frame.columns[::-1]],
     "arrow": lambda frame: pa.Table.from_pandas(frame.astype({"ripe": str})),
+    "arrow, of categories": lambda frame: pa.Table.from_pandas(frame.astype({"colour": "category"})),
     "an Arrow stream": lambda frame: pa.table(FORMS["arrow"](frame)).to_reader(),
     "rows of a frame": lambda frame: [row for _, row in frame.iterrows()],
     "named tuples": lambda frame: list(frame[frame.columns[::-1]].itertuples(index=False)),

@@ -143,7 +143,16 @@ def column_values(values: Any) -> Any:
                 "Give the column alone.",
             )
         values = table.column(0)
-    return np.asarray(values)
+    return np.asarray(decoded(values))
+
+
+def decoded(column: Any) -> Any:
+    """A column of categories of Arrow's as one of what they are; anything else as it is.
+
+    As an array, one in chunks would have its last category where one is missing.
+    """
+    kind: Any = getattr(column, "type", None)
+    return column.cast(kind.value_type) if hasattr(kind, "index_type") else column
 
 
 def refuse_ungrouped(groups: Any, row: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask import Dataset, PrototypeSetClassifier, ingest
-from protodask.data.tables.frames import in_pandas
+from protodask.data.tables.frames import column_values, in_pandas
 
 FRUIT = pd.DataFrame(
     {
@@ -357,6 +357,15 @@ def test_labels__of_any_library(rows: str, form: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, wanted)
     assert fitted.score(X(), labels) == expected.score(X(), KIND)
     assert ingest((X(), labels), tmp_path / "a.zarr").key == ingest((X(), KIND), tmp_path / "b.zarr").key
+
+
+def test_labels__missing_among_categories_of_arrow_are_no_category(tmp_path: Path) -> None:
+    labels = pa.chunked_array([pa.array([None, *KIND[1:]]).dictionary_encode()])
+    assert column_values(labels).tolist() == [None, *KIND[1:]]
+    with pytest.raises(ValueError, match="Unknown label type|contains None"):
+        PrototypeSetClassifier().fit(NUMBERS, labels)
+    with refused("bad-value", "row 0"):
+        ingest((NUMBERS, pa.table({"kind": labels})), tmp_path / "a.zarr")
 
 
 def test_labels__of_several_columns_are_refused(tmp_path: Path) -> None:
