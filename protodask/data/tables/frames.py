@@ -6,6 +6,7 @@ to be installed here. What is not in memory yet, as a lazy frame, is refused.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
@@ -20,6 +21,8 @@ from protodask.errors import InputError, ProtodaskError, needed, refusing
 
 STREAM = "__arrow_c_stream__"
 
+PANDAS = b"pandas"
+
 
 def in_pandas(rows: Any) -> Any:
     """A table of another library as a pandas frame; anything else, pandas frames among it, as it is.
@@ -32,7 +35,23 @@ def in_pandas(rows: Any) -> Any:
         return rows
     table = arrow_table(rows)
     with needs_arrow(rows):
-        return table.to_pandas()
+        return table.replace_schema_metadata(pandas_metadata(table.schema.metadata)).to_pandas()
+
+
+def pandas_metadata(metadata: Mapping[bytes, bytes] | None, **replaced: Any) -> dict[bytes, bytes]:
+    """What a table of Arrow's says of its columns to pandas, such as that numbers are categories.
+
+    Left out are names of types that pandas does not read back: lists and dictionaries of Arrow's, say.
+    """
+    found = dict(metadata or {})
+    if PANDAS in found:
+        told = json.loads(found[PANDAS])
+        columns = [
+            {**column, "numpy_type": "object"} if "<" in str(column.get("numpy_type")) else column
+            for column in told.get("columns", ())
+        ]
+        found[PANDAS] = json.dumps({**told, "columns": columns, **replaced}).encode()
+    return found
 
 
 def in_frame(source: Any) -> Any:

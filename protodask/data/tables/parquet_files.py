@@ -5,23 +5,21 @@ pandas and pyarrow are optional and imported where they are used.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from protodask.data.tables.encoding import Table
+from protodask.data.tables.frames import pandas_metadata
 from protodask.data.tables.ingest_frames import partition_columns, text_columns
 from protodask.data.tables.kept_columns import Kept
 from protodask.data.tables.source_files import changed_meanwhile, open_file, table_errors
 from protodask.data.tables.tables import Partitions
 from protodask.errors import InputError
 from protodask.places import mask
-
-PANDAS = b"pandas"
 
 MISSING_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """The value of a folder of rows whose value is missing."""
@@ -76,15 +74,7 @@ def stored_columns(schema: Any, path: str) -> Any:
     names = [column.name for column in columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
-    return pyarrow.schema(columns, _without_index(schema.metadata))
-
-
-def _without_index(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
-    """What a file says of its columns, such as that numbers are categories, and nothing of an index."""
-    found = dict(metadata or {})
-    if PANDAS in found:
-        found[PANDAS] = json.dumps({**json.loads(found[PANDAS]), "index_columns": []}).encode()
-    return found
+    return pyarrow.schema(columns, pandas_metadata(schema.metadata, index_columns=[]))
 
 
 def folder_columns(path: str) -> dict[str, str | int | None]:
@@ -154,7 +144,7 @@ def _frame(table: Any, path: str, kept: Kept) -> Any:
         # As pandas has them, integers with missing values are floats, times lose their types, and decimals are objects.
         return pandas.ArrowDtype(kind) if kept.names or pyarrow.types.is_decimal(kind) else None
 
-    plain = table.replace_schema_metadata(_without_index(table.schema.metadata))
+    plain = table.replace_schema_metadata(pandas_metadata(table.schema.metadata, index_columns=[]))
     described = (plain.schema.pandas_metadata or {}).get("columns", ())
     # Of categories Parquet itself keeps text alone as such.
     categories = {column["field_name"] for column in described if column["pandas_type"] == "categorical"}

@@ -15,8 +15,7 @@ from typing import Any
 
 from protodask.data.places.locations import storage_errors
 from protodask.data.places.own_folder import temporary_folder
-from protodask.data.tables.frames import arrow_reader, gives_table, library_of, stream_errors
-from protodask.data.tables.parquet_files import PANDAS
+from protodask.data.tables.frames import PANDAS, arrow_reader, gives_table, library_of, stream_errors
 from protodask.engine import Engine
 from protodask.engine.threads import ThreadScheduler
 from protodask.errors import InputError, refusing

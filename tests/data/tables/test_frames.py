@@ -359,6 +359,12 @@ def test_labels__of_any_library(rows: str, form: str, tmp_path: Path) -> None:
     assert ingest((X(), labels), tmp_path / "a.zarr").key == ingest((X(), KIND), tmp_path / "b.zarr").key
 
 
+def test_tables__of_arrow_that_pandas_made_of_its_columns_of_arrow() -> None:
+    categories = pd.Series(KIND, dtype=pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string())))
+    frame = pd.DataFrame({"kind": categories, "day": [0, 1, 2] * 20}).set_index("day")
+    assert in_pandas(pa.Table.from_pandas(frame))["kind"].tolist() == KIND
+
+
 def test_labels__missing_among_categories_of_arrow_are_no_category(tmp_path: Path) -> None:
     labels = pa.chunked_array([pa.array([None, *KIND[1:]]).dictionary_encode()])
     assert column_values(labels).tolist() == [None, *KIND[1:]]

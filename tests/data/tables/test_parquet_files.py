@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -117,11 +118,12 @@ def test_files__whose_index_differs_are_read_by_their_columns(engine: Engine, tm
         pd.Categorical([3, 1, 2] * 20),
         pd.Categorical([0.5, 1.5, 2.5] * 20),
         pd.Categorical(["a", "b", "c"] * 20),
+        pd.Series(["a", "b", "c"] * 20, dtype=pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))),
         pd.array([True, None, False] * 20, dtype="boolean"),
         pd.array([1, None, 3] * 20, dtype="Int64"),
         [True, None, False] * 20,
     ],
-    ids=["whole numbers", "numbers", "text", "truth values", "nullable", "objects"],
+    ids=["whole numbers", "numbers", "text", "text of Arrow's", "truth values", "nullable", "objects"],
 )
 def test_files__are_what_the_frame_in_them_is(values: Any, engine: Engine, tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.arange(60.0), "c": values, "y": np.arange(60) % 2})
@@ -151,8 +153,11 @@ def test_files__of_names_that_are_no_text(engine: Engine, tmp_path: Path) -> Non
 
 def test_files__with_a_column_that_nothing_can_be_made_of(engine: Engine, tmp_path: Path) -> None:
     intervals = pd.arrays.IntervalArray.from_breaks(range(21))
-    pd.DataFrame({"x": np.arange(20.0), "c": intervals, "y": np.arange(20) % 2}).to_parquet(tmp_path / "t.parquet")
-    assert ingest(tmp_path, tmp_path / "d.zarr", target="y", drop=["c"], engine=engine).feature_names == ("x",)
+    lists = pd.Series([[1]] * 20, dtype=pd.ArrowDtype(pa.list_(pa.int64())))
+    for values in (intervals, lists):
+        pd.DataFrame({"x": np.arange(20.0), "c": values, "y": np.arange(20) % 2}).to_parquet(tmp_path / "t.parquet")
+        found = ingest(tmp_path, tmp_path / "d.zarr", target="y", drop=["c"], overwrite=True, engine=engine)
+        assert found.feature_names == ("x",)
 
 
 @pytest.mark.parametrize("small", [False, True])
