@@ -159,7 +159,10 @@ def partition_columns(
 
 
 def frame_columns(frame: Any, names: Sequence[str]) -> dict[str, Values]:
-    """The columns of a pandas frame: numbers as numbers with NaN, all else as objects with None where missing."""
+    """The columns of a pandas frame: numbers as numbers with NaN, all else as objects with None where missing.
+
+    So are truth values, and numbers that NaN would round, where some are missing.
+    """
     return {name: _column_values(frame[name]) for name in names}
 
 
@@ -168,9 +171,12 @@ def _column_values(series: Any) -> Values:
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         return np.asarray(series.to_numpy())
     if getattr(dtype, "kind", "O") in "biuf" and hasattr(dtype, "na_value") and not hasattr(dtype, "categories"):
-        if series.hasnans:
-            return np.asarray(series.to_numpy(dtype="float64", na_value=np.nan))
-        return np.asarray(series.to_numpy(dtype=np.dtype(getattr(dtype, "numpy_dtype", "float64"))))
+        if not series.hasnans:
+            return np.asarray(series.to_numpy(dtype=np.dtype(getattr(dtype, "numpy_dtype", "float64"))))
+        numbers = np.asarray(series.to_numpy(dtype="float64", na_value=np.nan))
+        # Categories may be truth values, or whole numbers of which rounding would make one.
+        if dtype.kind == "f" or (dtype.kind != "b" and not (np.abs(numbers) >= 2**53).any()):
+            return numbers
     objects = series.astype(object)
     return np.asarray(objects.where(objects.notna(), None).to_numpy(dtype=object))
 

@@ -269,6 +269,25 @@ def test_ingest__blames_the_column_that_has_the_bad_value(new: bool, row: int, e
         np.testing.assert_array_equal(rows["features"][kept], good.read(0)["features"][kept])
 
 
+@pytest.mark.parametrize("kind", ["frame", "dask", "parquet", "csv"])
+def test_ingest__takes_categories_for_what_they_are_beside_missing_ones(
+    kind: str, engine: Engine, tmp_path: Path
+) -> None:
+    flags = pd.array([None, *[True, False] * 30], dtype="boolean")
+    places = pd.array([None, *[10**17, 10**17 + 1] * 30], dtype="Int64")
+    frame = pd.DataFrame({"flag": flags, "place": places, "y": [0, *[0, 1] * 30]})
+    source: Any = frame
+    match kind:
+        case "csv":
+            frame.to_csv(source := tmp_path / "t.csv", index=False)
+        case "parquet":
+            frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=20)
+        case "dask":
+            source = dask.dataframe.from_pandas(frame, npartitions=3)
+    found = ingest(source, tmp_path / "d", target="y", categorical=["flag", "place"], engine=engine)
+    assert [column.categories for column in found.columns] == [(False, True), (10**17, 10**17 + 1)]
+
+
 MATRIX, LABELS = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 3
 
 
