@@ -64,6 +64,8 @@ def frame_table(frame: Any, columns: Sequence[Column] | None = None) -> Table:
         names = [column.name for column in columns]
     frame = frame.set_axis(names, axis=1)
     table = frame_columns(frame, names)
+    if columns is not None:  # by which it is known which are numbers
+        return table
     said = orders_of_frame(frame)
     return {name: values if name in said else _as_numbers(values, name) for name, values in table.items()}
 

@@ -270,6 +270,28 @@ def test_categories__keep_their_order_and_type() -> None:
         classifier().fit(frame, y)
 
 
+@pytest.mark.parametrize("kind", ["object", "boolean", "bool[pyarrow]"])
+def test_categories__that_are_truth_values_are_so_in_any_type(kind: str) -> None:
+    frame, y = make_frame()
+    flag = pd.Series(np.where(np.arange(ROWS) < 9, None, y == 1), dtype=object)
+    frame = frame.assign(flag=pd.Categorical(flag))
+    found = classifier().fit(frame, y)
+    expected = found.predict_proba(frame)
+    other = frame.assign(flag=flag).astype({"flag": kind})
+    np.testing.assert_array_equal(found.predict_proba(other), expected)
+    explained = found.explain(frame.iloc[20])
+    assert isinstance(explained, Explanation)
+    np.testing.assert_allclose(explained.probability, expected[20])
+
+
+def test_whole_numbers__that_are_categories_are_not_rounded() -> None:
+    frame, y = make_frame()
+    frame["city"] = pd.Categorical(2**53 + y)
+    found = classifier().fit(frame, y)
+    alone = frame.assign(city=frame["city"].astype(object))
+    np.testing.assert_array_equal(found.predict_proba(alone), found.predict_proba(frame))
+
+
 def test_an_unseen_category__is_none_of_those_that_were() -> None:
     frame, y = make_frame()
     frame = frame[["age", "city"]].fillna({"city": "Rome"})
