@@ -35,7 +35,13 @@ def in_pandas(rows: Any) -> Any:
         return rows
     table = arrow_table(rows)
     with needs_arrow(rows):
-        return table.replace_schema_metadata(pandas_metadata(table.schema.metadata)).to_pandas()
+        plain = table.replace_schema_metadata(pandas_metadata(table.schema.metadata))
+        return plain.to_pandas(types_mapper=exact_type)
+
+
+def exact_type(kind: Any) -> Any:
+    """The type of pandas for one of Arrow's whose values would be rounded where some are missing; None for others."""
+    return import_module("pandas").ArrowDtype(kind) if str(kind) in ("int64", "uint64") else None
 
 
 def pandas_metadata(metadata: Mapping[bytes, bytes] | None, **replaced: Any) -> dict[bytes, bytes]:

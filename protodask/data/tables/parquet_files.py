@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from protodask.data.tables.encoding import Table
-from protodask.data.tables.frames import pandas_metadata
+from protodask.data.tables.frames import exact_type, pandas_metadata
 from protodask.data.tables.ingest_frames import partition_columns, text_columns
 from protodask.data.tables.kept_columns import Kept
 from protodask.data.tables.source_files import changed_meanwhile, open_file, table_errors
@@ -142,15 +142,16 @@ def _frame(table: Any, path: str, kept: Kept) -> Any:
 
     def exact(kind: Any) -> Any:
         # As pandas has them, integers with missing values are floats, times lose their types, and decimals are objects.
-        return pandas.ArrowDtype(kind) if kept.names or pyarrow.types.is_decimal(kind) else None
+        return pandas.ArrowDtype(kind) if kept.names or pyarrow.types.is_decimal(kind) else exact_type(kind)
 
     plain = table.replace_schema_metadata(pandas_metadata(table.schema.metadata, index_columns=[]))
     described = (plain.schema.pandas_metadata or {}).get("columns", ())
     # Of categories Parquet itself keeps text alone as such.
     categories = {column["field_name"] for column in described if column["pandas_type"] == "categorical"}
-    frame = plain.to_pandas(
-        types_mapper=exact, use_threads=False, categories=sorted(categories.intersection(table.column_names))
-    )
+    for place, name in enumerate(table.column_names):
+        if name in categories:
+            plain = plain.set_column(place, name, plain.column(place).dictionary_encode())
+    frame = plain.to_pandas(types_mapper=exact, use_threads=False)
     frame.columns = table.column_names  # which are text, also where they were no text
     beside = {name: value for name, value in folder_columns(path).items() if name not in frame.columns}
     return frame.assign(**{name: pandas.Series(value, frame.index, dtype=object) for name, value in beside.items()})

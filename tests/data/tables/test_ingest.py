@@ -16,6 +16,8 @@ import dask.array
 import dask.dataframe
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import pytest
 import zarr
 from distributed import Client, LocalCluster
@@ -269,7 +271,7 @@ def test_ingest__blames_the_column_that_has_the_bad_value(new: bool, row: int, e
         np.testing.assert_array_equal(rows["features"][kept], good.read(0)["features"][kept])
 
 
-@pytest.mark.parametrize("kind", ["frame", "dask", "parquet", "csv"])
+@pytest.mark.parametrize("kind", ["frame", "dask", "parquet", "parquet of others", "arrow", "csv"])
 def test_ingest__takes_categories_for_what_they_are_beside_missing_ones(
     kind: str, engine: Engine, tmp_path: Path
 ) -> None:
@@ -282,6 +284,10 @@ def test_ingest__takes_categories_for_what_they_are_beside_missing_ones(
             frame.to_csv(source := tmp_path / "t.csv", index=False)
         case "parquet":
             frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=20)
+        case "parquet of others":
+            pyarrow.parquet.write_table(pyarrow.table(dict(frame.items())), source := tmp_path / "t.parquet")
+        case "arrow":
+            source = pyarrow.table(dict(frame.items()))
         case "dask":
             source = dask.dataframe.from_pandas(frame, npartitions=3)
     found = ingest(source, tmp_path / "d", target="y", categorical=["flag", "place"], engine=engine)
