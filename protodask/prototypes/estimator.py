@@ -129,7 +129,8 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
     callbacks
         Called with every `FitEvent`.
     warm_start
-        Whether `fit` keeps the batches of the last fit and adds what is missing to `n_batches`.
+        Whether `fit` keeps the batches of the last fit and adds what is missing to `n_batches`. Where those were
+        finished on all rows, a further round hardly finds anything to add: give `finish=False` until the last one.
 
     Attributes
     ----------
