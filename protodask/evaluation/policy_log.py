@@ -181,7 +181,7 @@ def _table_log(
             "Name a column of its own for each of them.",
         )
     features = [column.name for column in own] or None
-    present = open_table(path, (), drop, None, features, roles.get(ACTION), columns.numbers.values()).names
+    present = open_table(path, (), drop, None, features, roles.values()).names
     for role, column in roles.items():
         if column not in present:
             raise InputError(

@@ -150,7 +150,9 @@ def _ingest_anew(
     check_free(where, overwrite)
     check_wanted(wanted)
     with open_engine(engine) as opened, stored_streams(sources, opened) as given:
-        table = open_table(given, wanted.labels, wanted.drop, wanted.roles.target, feature_names, wanted.roles.group)
+        roles = wanted.roles
+        others = (roles.weight, roles.inclusion, roles.group)
+        table = open_table(given, wanted.labels, wanted.drop, roles.target, feature_names, others)
         check_same_columns(table)
         source, encoder = encode_anew(table, wanted, opened, block_rows)
         return write_dataset(

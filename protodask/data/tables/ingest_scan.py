@@ -341,8 +341,7 @@ def table_source(
         [*labels, *texts],
         target=target_name,
         features=called,
-        group=group_name,
-        others=further.values(),
+        others=(weight_name, inclusion_name, group_name, *further.values()),
         kept=kept,
     )
     table = opening(left_out)

@@ -13,7 +13,7 @@ import zarr
 
 from protodask.data.arrays.foreign_arrays import check_group_files
 from protodask.data.arrays.row_arrays import RowArray, numpy_errors, row_array
-from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.places.locations import locate
 from protodask.data.places.storage import DATASET
 from protodask.data.tables.csv_files import csv_table
@@ -43,8 +43,7 @@ def open_table(
     dropped: Iterable[str],
     target: str | None,
     features: Sequence[str] | None = None,
-    group: str | None = None,
-    others: Iterable[str] = (),
+    others: Iterable[str | None] = (),
     kept: Kept = NOTHING_KEPT,
 ) -> Partitions:
     """The table behind one source or a list of several, in their order, whose columns may differ.
@@ -58,7 +57,7 @@ def open_table(
     if not several:
         raise InputError("no-rows", "There is nothing to read.", "Give a file, a table or arrays.")
     left_out, called = list(dropped), target or TARGET.name
-    besides = [name for name in (group, *others, *kept.names) if name is not None]
+    besides = [name for name in (*others, *kept.names) if name is not None]
     tables: list[Partitions] = []
     for in_files, together in itertools.groupby(several, _is_file_path):
         if in_files:
@@ -183,9 +182,6 @@ def _arrays(
     label = next((arrays[name] for name in TARGET_NAMES if name in arrays), None)
     if label is not None:
         others[target] = _rows(label)
-    for variable in (WEIGHT, INCLUSION):
-        if variable.name in arrays:
-            others[variable.name] = _rows(arrays[variable.name])
     for name in besides:
         if name in arrays and name not in others:
             others[name] = _rows(arrays[name])

@@ -355,6 +355,25 @@ def test_ingest__is_the_same_from_every_kind_of_array(form: str, engine: Engine,
     assert found.has_weight == weighted
 
 
+def test_ingest__takes_only_those_arrays_beside_features_that_are_named(engine: Engine, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((6, 2))
+    beside = {
+        "weight": np.arange(1.0, 7),
+        "inclusion": np.full(6, 0.5),
+        "group": np.arange(6),
+        "cost": np.arange(2.0, 8),
+    }
+    arrays = {"features": features, "target": [0, 1] * 3, **beside}
+    plain = ingest(arrays, tmp_path / "0", engine=engine)
+    assert (plain.feature_names, plain.array_names) == (("x0", "x1"), ("features", "target"))
+    weighted = ingest(arrays, tmp_path / "1", weight="cost", inclusion="inclusion", engine=engine)
+    assert weighted.feature_names == ("x0", "x1")
+    rows = weighted.read(0)
+    assert (rows["weight"].tolist(), rows["inclusion"].tolist()) == ([2, 3, 4, 5, 6, 7], [0.5] * 6)
+    ingest(arrays, tmp_path / "1", append=True, engine=engine)
+    assert Dataset.open(tmp_path / "1").layout.n_rows == 12
+
+
 def test_ingest__of_dask_arrays_of_unknown_length(engine: Engine, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 2))
     target = (features[:, 0] > 0.3).astype(int)
