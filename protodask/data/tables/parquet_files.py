@@ -118,11 +118,14 @@ def _read_groups(names: Sequence[str], kept: Kept, piece: tuple[str, int, Sequen
 def parquet_names(
     schema: Any, path: str, dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The columns of a file with such stored ones, and which of them are text."""
+    """The columns of a file with such stored ones, and which of them are text; one without any value is not."""
+    import pyarrow
+
     names = tuple(name for name in dict.fromkeys((*schema.names, *folder_columns(path))) if name not in dropped)
     with table_errors(path):
         frame = _frame(schema.empty_table().select([name for name in names if name in schema.names]), path, kept)
-    return names, text_columns(frame[list(names)])
+    empty = {column.name for column in schema if pyarrow.types.is_null(column.type)}
+    return names, text_columns(frame[list(names)]) - empty
 
 
 def parquet_columns(opened: Any, path: str, groups: Sequence[int], names: Sequence[str], kept: Kept) -> Table:

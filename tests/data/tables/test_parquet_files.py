@@ -102,6 +102,17 @@ def test_folders__of_other_names_are_no_columns(engine: Engine, tmp_path: Path) 
     assert [column.name for column in found.columns] == ["x", "a", "my c"], "a column of the file itself stays"
 
 
+def test_columns__without_a_type_are_no_text(engine: Engine, tmp_path: Path) -> None:
+    for month, known in ((1, pyarrow.array([1, None, 5])), (2, pyarrow.nulls(3))):
+        rows = pyarrow.table({"x": known, "z": [1.0, 2.0, 3.0], "y": [0, 1, 1]})
+        pyarrow.parquet.write_table(rows, tmp_path / f"{month}.parquet")
+    found = ingest(tmp_path, tmp_path / "d.zarr", target="y", engine=engine)
+    assert found.feature_names == ("x", "x is missing", "z")
+    assert found.read(0)[FEATURES.name][:, :2].tolist() == [[1, 0], [3, 1], [5, 0], [3, 1], [3, 1], [3, 1]]
+    alone = ingest(tmp_path / "2.parquet", tmp_path / "e.zarr", target="y", engine=engine)
+    assert alone.feature_names == found.feature_names
+
+
 def test_files__whose_index_differs_are_read_by_their_columns(engine: Engine, tmp_path: Path) -> None:
     rows = pd.DataFrame({"a": np.arange(20.0), "y": np.arange(20) % 2, "b": np.arange(20.0)})
     rows.to_parquet(tmp_path / "1.parquet")
