@@ -149,7 +149,10 @@ def label_of(value: Any) -> Label | None:
     """The label a value stands for, None if it is missing. Whole floats are integers, other floats their text, and so
     are integers of more than 64 bits, which no file has as numbers.
     """
-    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        plain = value.item()
+        # Times that Python does not know, such as nanoseconds, are whole numbers to NumPy.
+        value = str(value) if value.dtype.kind in "mM" and isinstance(plain, int) else plain
     if value is None:  # also a date of NumPy's that is missing
         return None
     if isinstance(value, float):

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from support.errors import check_error, refused
 
 from protodask.data import Column, MatrixTable, encode_features, encode_labels
 from protodask.data.tables.encoding import (
+    MISSING,
+    UNSEEN,
     Problem,
     check_column_names,
     columns_besides,
@@ -358,6 +361,14 @@ def test_encode_group__names_the_first_row_without_one(values: Any) -> None:
     problem = encode_group(values, "patient")[1]
     assert problem is not None
     check_error(problem.error(), "bad-value", "patient", "row 1", "missing")
+
+
+@pytest.mark.parametrize("values", [np.array([5, 7, "NaT"], dtype="M8[ns]"), np.array([5, 7, "NaT"], dtype="m8[ps]")])
+def test_labels__of_times_that_python_does_not_know_are_text(values: NDArray[Any]) -> None:
+    labels = settle_labels(distinct_labels(values, "y"), untyped=False)
+    assert labels == (str(values[0]), str(values[1]))
+    assert label_codes(values, labels).tolist() == [0, 1, MISSING]
+    assert label_codes(np.array([5, 7]), labels).tolist() == [UNSEEN, UNSEEN]
 
 
 def test_encode_group__takes_whatever_has_a_text() -> None:
