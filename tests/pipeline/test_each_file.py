@@ -395,6 +395,7 @@ def test_score_each_file__is_told_and_described(engine: Engine, folder: Path) ->
     second = run(folder, engine, model_of(1))
     assert (second.rows, second.repeated, second.changed) == (5, ("again.csv",), ("deep/0.csv",))
     assert "deep/0.csv had been scored before with other content" in second.notes[0]
+    assert "1 with other content than before, 1 repeated" in second.summary()
     assert news_of_predict(step_of(folder)).found is None
     found = describe_place(str(folder / "out.parquet"))
     assert (found["files"], found["rows"], found["repeated"]) == (4, 14, 1)

@@ -106,6 +106,7 @@ class FilesScored(Result):
 
     def summary(self) -> str:
         counts = (
+            (len(self.changed), "with other content than before"),
             (len(self.repeated), "repeated"),
             (len(self.waiting), "left for the next run"),
             (len(self.failed), "failed"),
