@@ -490,7 +490,7 @@ def encode_number(values: Values, name: str) -> tuple[NDArray[np.float64], Probl
         problem = replace(problem, remedy="Correct the value, or name another column.")
     floats = np.ascontiguousarray(numbers, dtype=np.float64)
     unusable = _unusable_number(floats.reshape(-1, 1), (Column(name),), lambda row, position: floats[row])
-    return floats, first_problem([problem, unusable])
+    return floats, first_problem([problem, unusable and replace(unusable, remedy=REMOVE)])
 
 
 def encode_group(values: Values, name: str) -> tuple[NDArray[np.int64], Problem | None]:

@@ -15,6 +15,7 @@ from support.errors import check_error, refused
 from protodask.data import Column, MatrixTable, encode_features, encode_labels
 from protodask.data.tables.encoding import (
     MISSING,
+    REMOVE,
     UNSEEN,
     Problem,
     check_column_names,
@@ -277,6 +278,12 @@ def test_encode_weight_and_inclusion__refuse_what_they_cannot_be(
     numbers, problem = encoder(np.array([1, 0.5]), "w")
     assert problem is None
     assert numbers.tolist() == [1, 0.5]
+
+
+def test_encode_number__says_of_a_missing_one_only_what_helps() -> None:
+    _, problem = encode_number(np.array([1, np.nan]), "w")
+    assert problem is not None
+    assert problem.remedy == REMOVE
 
 
 def test_encode_number__reads_text_that_is_a_number() -> None:
