@@ -149,10 +149,7 @@ def label_of(value: Any) -> Label | None:
     """The label a value stands for, None if it is missing. Whole floats are integers, other floats their text, and so
     are integers of more than 64 bits, which no file has as numbers.
     """
-    if isinstance(value, np.generic):
-        plain = value.item()
-        # Times that Python does not know, such as nanoseconds, are whole numbers to NumPy.
-        value = str(value) if value.dtype.kind in "mM" and isinstance(plain, int) else plain
+    value = _of_python(value)
     if value is None:  # also a date of NumPy's that is missing
         return None
     if isinstance(value, float):
@@ -171,6 +168,16 @@ def label_of(value: Any) -> Label | None:
             return value.decode("utf-8", "replace")
         case _:
             return None if _is_missing(value) else str(value)
+
+
+def _of_python(value: Any) -> Any:
+    """A value of NumPy's as one of Python's. Times that this does not know, such as nanoseconds, are text: to NumPy
+    they are whole numbers.
+    """
+    if not isinstance(value, np.generic):
+        return value
+    plain = value.item()
+    return str(value) if value.dtype.kind in "mM" and isinstance(plain, int) else plain
 
 
 def _is_missing(value: object) -> bool:
@@ -407,8 +414,9 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
     numbers = np.zeros(len(values))
     problem: Problem | None = None
     for row, value in enumerate(values.tolist() if values.dtype.kind in "OUT" else list(values)):
+        plain = _of_python(value)  # of which `float` makes no numbers that mean nothing
         try:
-            numbers[row] = math.nan if value is None or _is_missing(value) else float(value)
+            numbers[row] = math.nan if plain is None or _is_missing(plain) else float(plain)
         except (TypeError, ValueError, OverflowError):
             if marks is not None:
                 marks[row] = True
@@ -421,7 +429,7 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
 
 
 def _plain(value: Any) -> Any:
-    plain = value.item() if isinstance(value, np.generic) else value
+    plain = _of_python(value)
     return plain[:100] if isinstance(plain, str) else plain
 
 

@@ -286,6 +286,17 @@ def test_encode_number__says_of_a_missing_one_only_what_helps() -> None:
     assert problem.remedy == REMOVE
 
 
+@pytest.mark.parametrize("kind", ["M8[ns]", "M8[D]", "m8[ns]", "m8[s]", "complex64"])
+@pytest.mark.parametrize("as_objects", [False, True])
+def test_encode_number__takes_no_times_nor_complex_numbers_for_numbers(kind: str, as_objects: bool) -> None:
+    values = np.array([1, 2]).astype(kind)
+    if as_objects:
+        values = objects(*values)
+    _, problem = encode_number(values, "w")
+    assert problem is not None
+    check_error(problem.error(), "bad-value", "row 0", "not a number")
+
+
 def test_encode_number__reads_text_that_is_a_number() -> None:
     numbers, problem = encode_number(objects("1", 2, "0.5"), "w")
     assert (numbers.tolist(), problem) == ([1, 2, 0.5], None)
