@@ -31,7 +31,7 @@ from protodask.data.places.registry_state import (
 )
 from protodask.data.places.storage import check_outside, find_group
 from protodask.data.tables.source_files import bytes_digest
-from protodask.errors import InputError, StorageError
+from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 from protodask.registry import changing
 from protodask.registry.copying import copy_group, read_file, write_file
@@ -126,9 +126,9 @@ class Registry:
 
         A registry that is not there yet is made.
         The version is there, and the alias names it, from one moment to the next. If the alias names a version of this
-        very model with these very files already, or if there is one that no alias names, none is added: repeated after
-        an interruption it ends as if it had run once. With `retain`, so many of the newest versions are kept, and those
-        that aliases name.
+        very model with these very files already, or if there is one that no alias names, none is added, unless it is
+        damaged: repeated after an interruption it ends as if it had run once. With `retain`, so many of the newest
+        versions are kept, and those that aliases name.
         """
         if alias is not None:
             check_name(alias, "an alias")
@@ -224,7 +224,7 @@ class Registry:
         return require_state(self.path)
 
     def _known(self, state: RegistryState, alias: str | None, parts: _Parts) -> Entry | None:
-        """A version of this model with these files that need not be added again."""
+        """A version of this model with these files that need not be added again: it is not damaged."""
         named = set(state.named.values())
         current = state.named.get(alias) if alias is not None else None
         candidates = [
@@ -233,7 +233,17 @@ class Registry:
             if (alias is None or entry.number == current or entry.number not in named)
             and entry.is_of(parts.fingerprint, parts.digests)
         ]
-        return max(candidates, key=lambda entry: (entry.number == current, entry.number), default=None)
+        candidates.sort(key=lambda entry: (entry.number == current, entry.number), reverse=True)
+        return next((entry for entry in candidates if self._is_whole(state, entry)), None)
+
+    def _is_whole(self, state: RegistryState, entry: Entry) -> bool:
+        """Whether all of a version is as it was published."""
+        try:
+            version = read_version(self.path, state, entry)
+            found = {name: bytes_digest(read_file(path)) for name, path in version.files.items()}
+            return entry.is_of(fingerprint_of(load_any(version.path)), found)
+        except ProtodaskError:
+            return False
 
     def _add(self, number: int, parts: _Parts) -> Entry:
         """Write the folder of a version that does not count yet."""

@@ -449,6 +449,20 @@ def test_version__that_is_damaged_says_so(tmp_path: Path, model_at: Models) -> N
         load_model(f"{registry.path}@champion")
 
 
+@pytest.mark.parametrize("lost", ["model.zarr/zarr.json", "model.zarr", "version.json", "files/note.txt", "."])
+@pytest.mark.parametrize("alias", ["champion", None])
+def test_publish__mends_what_is_damaged(alias: str | None, lost: str, tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "r")
+    (tmp_path / "note.txt").write_text("as it was")
+    files = {"note": str(tmp_path / "note.txt")}
+    broken = Path(registry.publish(model_at(0), alias=alias, files=files).version.path).parent / lost
+    shutil.rmtree(broken) if broken.is_dir() else broken.unlink()
+    found = registry.publish(model_at(0), alias="champion", files=files)
+    assert (found.version.number, found.added, registry.aliases["champion"]) == (2, True, 2)
+    assert model_fingerprint(load_model(found.version.path)) == found.version.fingerprint
+    assert not registry.publish(model_at(0), alias="champion", files=files).added
+
+
 def test_version__that_is_not_there_any_more_says_so(tmp_path: Path, model_at: Models) -> None:
     registry = Registry.create(tmp_path / "reg")
     for number in (0, 1):
