@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from protodask.data.format.metadata import Metadata, require_storable
-from protodask.data.format.schema import FEATURES, Column, Label, check_dtype
+from protodask.data.format.schema import FEATURES, TARGET, Column, Label, check_dtype
 from protodask.data.format.summary import empty_summary
 from protodask.data.tables.encoding import (
     Missing,
@@ -65,7 +65,7 @@ class Wanted:
     @property
     def labels(self) -> list[str]:
         """Columns to be read as labels rather than numbers."""
-        texts = [name for name in (self.roles.target, self.roles.group) if name is not None]
+        texts = [name for name in (self.roles.target or TARGET.name, self.roles.group) if name is not None]
         return [*self.categorical, *self.orders, *texts]
 
 
@@ -142,7 +142,7 @@ def encode_anew(
     """Look at a table once, and find what its columns become."""
     roles = wanted.roles
     names = set(table.names)
-    target = roles.target or ("target" if "target" in names else None)
+    target = roles.target or (TARGET.name if TARGET.name in names else None)
     if target is None:
         raise InputError("setting-missing", "It is not said which column is the target.", "Name it with --target.")
     roles = replace(roles, target=target)

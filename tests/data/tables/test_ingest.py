@@ -355,6 +355,16 @@ def test_ingest__is_the_same_from_every_kind_of_array(form: str, engine: Engine,
     assert found.has_weight == weighted
 
 
+@pytest.mark.parametrize("labels", [("01", "1"), ("9007199254740992", "9007199254740993"), ("1e3", "1000"), ("2", "3")])
+def test_ingest__of_the_usual_target_is_that_of_a_named_one(labels: Any, engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,target\n" + "".join(f"{row},{labels[row % 2]}\n" for row in range(8)))
+    found = ingest(tmp_path / "t.csv", tmp_path / "d.zarr", engine=engine)
+    assert [str(label) for label in found.classes] == sorted(labels)
+    assert found.key == ingest(tmp_path / "t.csv", tmp_path / "e.zarr", target="target", engine=engine).key
+    ingest(tmp_path / "t.csv", tmp_path / "d.zarr", append=True, engine=engine)
+    assert Dataset.open(tmp_path / "d.zarr").layout.n_rows == 16
+
+
 def test_ingest__takes_only_those_arrays_beside_features_that_are_named(engine: Engine, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((6, 2))
     beside = {
