@@ -19,6 +19,7 @@ from protodask.cli.commands.info import info
 from protodask.cli.commands.plan import plan
 from protodask.cli.commands.registry import app as registry
 from protodask.cli.commands.run import RunCommand, run
+from protodask.cli.console import open_streams
 from protodask.cli.errors import end_on_signals, stop_reading
 from protodask.cli.grouping import ingest, step_command
 from protodask.pipeline.steps import STEPS
@@ -88,6 +89,7 @@ app.add_typer(cluster, rich_help_panel=Panel.PIPELINES.value)
 
 def main() -> None:
     """Run the command line of this process."""
+    open_streams()
     end_on_signals()  # SIGTERM is what job queues and containers end a program with
     try:
         app()

@@ -31,6 +31,19 @@ def is_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
+def open_streams() -> None:
+    """Lose what is written to standard output or error where they are closed, as some that start programs have them.
+
+    A file that is opened later must not get their numbers either: who writes by number would write into it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
+
+
 def plain(text: str) -> str:
     """The text without control characters: names in data may hold any, and some make a terminal do things."""
     return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text)

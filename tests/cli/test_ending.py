@@ -106,3 +106,13 @@ main()
 def test_main__waits_for_the_thread_that_reads() -> None:
     done = run_python("-c", BUSY)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_main__takes_closed_streams_for_ones_that_nobody_reads(closed: str, tmp_path: Path) -> None:
+    shell = ("sh", "-c", f'exec "$@" {closed}', "sh")
+    command = ("-m", "protodask", "sample-data", "checker", "--rows", "10", "--out")
+    found = run_python(*command, tmp_path / "d.zarr", before=shell)
+    assert (found.returncode, (tmp_path / "d.zarr").exists()) == (0, True)
+    again = run_python(*command, tmp_path / "d.zarr", before=shell)
+    assert (again.returncode, "exists already" in again.stderr) == (1, "2" not in closed)
