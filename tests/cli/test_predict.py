@@ -206,11 +206,13 @@ def test_predict__each_file_wrong_use(
     check_failed(done, 2, code, *facts)
 
 
-def test_predict__existing_output_needs_overwrite(call: Call, example: Any, tmp_path: Path) -> None:
-    arguments = ("predict", example.model, example.data, "--out", tmp_path / "predictions.zarr")
+@pytest.mark.parametrize("ending", ["zarr", "parquet", "csv"])
+def test_predict__existing_output_needs_overwrite(ending: str, call: Call, example: Any, tmp_path: Path) -> None:
+    out = tmp_path / f"predictions.{ending}"
+    arguments = ("predict", example.model, example.data, "--out", out)
     assert call(*arguments).exit_code == 0
     again = call(*arguments)
-    check_failed(again, 1, "exists", tmp_path / "predictions.zarr", "--overwrite")
+    check_failed(again, 1, "exists", out, "--overwrite")
     assert call(*arguments, "--overwrite").exit_code == 0
 
 

@@ -20,7 +20,7 @@ from protodask.data.format.schema import Label
 from protodask.data.places.local_files import place_aside, remove
 from protodask.data.places.locations import gone, is_url, locate, storage_errors
 from protodask.data.places.locks import sole_writer
-from protodask.data.places.storage import Kind, published, read_marker, write_marker
+from protodask.data.places.storage import Kind, check_free, published, read_marker, write_marker
 from protodask.data.places.whole_files import check_file_free, write_whole
 from protodask.engine import Arrays, Layout, Sink
 from protodask.errors import InputError, needed
@@ -70,6 +70,14 @@ def require_arrow(form: str) -> None:
         "Install protodask[tabular], or write a Zarr store by another suffix.",
     ):
         import pyarrow.parquet  # noqa: F401
+
+
+def check_rows_free(where: str, overwrite: bool, kind: Kind) -> None:
+    """Refuse a place that is taken for what `published_rows` writes, unless it may be overwritten."""
+    if is_csv(where):
+        check_file_free(where, overwrite)
+    else:
+        check_free(where, overwrite, kind)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class PredictStep(GivenRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> PredictionsWritten | FilesScored:
         from protodask.data.places.locations import locate
-        from protodask.data.places.storage import check_free
+        from protodask.data.tables.table_files import check_rows_free
         from protodask.pipeline.each_file.scoring import score_each_file
         from protodask.prototypes.model import load_model
         from protodask.prototypes.prediction import PREDICTIONS, predict
@@ -102,7 +102,7 @@ class PredictStep(GivenRows, Step):
         model = load_model(self.model)
         count = model.scored_batches(self.batches, self.calibrated)
         where = locate(self.out)
-        check_free(where, self.overwrite, PREDICTIONS)
+        check_rows_free(where, self.overwrite, PREDICTIONS)
         try:
             source = self.rows(model, engine, *self.data)
         except InputError as error:

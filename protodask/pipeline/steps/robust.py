@@ -323,14 +323,14 @@ class RobustPredictStep(GivenRows, Step):
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> RobustPredicted:
         from protodask.data.places.locations import locate
-        from protodask.data.places.storage import check_free
+        from protodask.data.tables.table_files import check_rows_free
         from protodask.prototypes.rows_to_score import rows_to_predict
         from protodask.robust.model import load_robust_model
         from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
 
         model = load_robust_model(self.model)
         where = locate(self.out)
-        check_free(where, self.overwrite, ROBUST_PREDICTIONS)
+        check_rows_free(where, self.overwrite, ROBUST_PREDICTIONS)
         source = rows_to_predict(model, self.data, engine=engine, unseen=self.unseen, drop=self.drop)
         name = model.certifying(self.formulation)
         rows = predict_robust(model, source, _rows_of(model), where, engine, formulation=name, overwrite=self.overwrite)
