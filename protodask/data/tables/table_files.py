@@ -154,13 +154,16 @@ def write_table(path: str, columns: Mapping[str, Any]) -> None:
 
 
 def label_column(labels: Sequence[Label], codes: NDArray[np.integer]) -> Any:
-    """A column of the labels that codes stand for: of one type, text as soon as the labels are mixed; null for -1."""
+    """A column of the labels that codes stand for: of one type, text as soon as no other has them all; null for -1."""
     import pyarrow
 
-    kinds = {type(label) for label in labels}
-    known = list(labels) if len(kinds) == 1 else [str(label) for label in labels]
+    numbers = [label for label in labels if type(label) is int]
+    large = max(numbers, default=0) >= 2**63  # what 64 bits hold without a sign alone
+    mixed = len({type(label) for label in labels}) > 1 or (large and min(numbers) < 0)
+    known = [str(label) for label in labels] if mixed else list(labels)
+    column = pyarrow.array(known, pyarrow.uint64() if large and not mixed else None)
     none = codes < 0
-    return pyarrow.array(known).take(pyarrow.array(codes, mask=none if none.any() else None))
+    return column.take(pyarrow.array(codes, mask=none if none.any() else None))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,14 @@ import pytest
 from support.errors import refused
 
 from protodask.data.places.storage import MARKER, Kind, read_marker
-from protodask.data.tables.table_files import FolderSink, check_parquet, create_folder, is_parquet, published_rows
+from protodask.data.tables.table_files import (
+    FolderSink,
+    check_parquet,
+    create_folder,
+    is_parquet,
+    label_column,
+    published_rows,
+)
 from protodask.engine import Layout
 from protodask.errors import StorageError
 
@@ -25,6 +32,17 @@ def given(start: int, arrays: Any) -> Any:
 
 def published_table(where: str, overwrite: bool, n_blocks: int) -> AbstractContextManager[Any]:
     return published_rows(where, overwrite, KIND, {}, Layout(n_blocks, 1), (), given)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [((-5, 7), "int64"), ((2**63, 2**64 - 1), "uint64"), ((-1, 2**63), "string"), ((1, "b"), "string")],
+)
+def test_label_column__has_a_type_that_all_labels_are_of(labels: Any, kind: str) -> None:
+    found = label_column(labels, np.array([1, -1, 0]))
+    assert str(found.type) == kind
+    low, high = labels if kind != "string" else map(str, labels)
+    assert found.to_pylist() == [high, None, low]
 
 
 def test_csv__is_put_together_in_the_order_of_the_blocks(tmp_path: Path) -> None:
