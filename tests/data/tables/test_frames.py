@@ -10,6 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 from hypothesis import given
@@ -393,3 +394,23 @@ def test_data_sets_of_xarray__are_tables_along_one_dimension(tmp_path: Path) -> 
         ingest(given.expand_dims(place=2), tmp_path / "c.zarr", **options)
     with refused("wrong-type", "to_dask_dataframe"):
         ingest(given[["weight", "count"]].chunk(row=20), tmp_path / "c.zarr", **options)
+
+
+@pytest.mark.parametrize("kind", ["file", "table", "stream", "pandas"])
+def test_ingest__tells_large_integers_apart_where_some_are_missing(kind: str, tmp_path: Path) -> None:
+    known = [2**53, 2**53 + 1, -(2**62) - 1]
+    columns: dict[str, list[Any]] = {"code": [*known, None], "large": [*known, None], "y": [0, 1, 0, 1]}
+    table = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+    pq.write_table(table, tmp_path / "t.parquet")
+    source = {
+        "file": tmp_path / "t.parquet",
+        "table": table,
+        "stream": Capsule(table),
+        "pandas": pd.DataFrame({name: pd.array(values, "Int64") for name, values in columns.items()}),
+    }[kind]
+    found = ingest(source, tmp_path / "d.zarr", target="y", categorical=["code"], dtype="float64")
+    assert found.columns[0].categories == tuple(sorted(known))
+    rows = found.read(0)["features"]
+    assert rows[:, :4].tolist() == [[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]]
+    assert rows[:3, 4].tolist() == [float(number) for number in known]
+    assert rows[:, 5].tolist() == [0, 0, 0, 1]
