@@ -37,11 +37,11 @@ def open_streams() -> None:
     A file that is opened later must not get their numbers either: who writes by number would write into it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
+        os.set_inheritable(number, True)  # to programs that are started from here
     os.close(number)
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace"))
 
 
 def plain(text: str) -> str:

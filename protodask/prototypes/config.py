@@ -34,7 +34,7 @@ FEWEST_CANDIDATES, MOST_CANDIDATES = 500, 2000
 CANDIDATES_BY_ROOT = 14
 """Times `sqrt(N K / 2)`, of `N` rows of `K` classes, that a draw has as candidates where no number is given and rows
 are not few, within these limits. With 20 the log-loss of 35 tables is 0.8 per cent less, and a fit takes a sixth
-longer. Were it `sqrt(N)` however many classes there are, 26 letters would lose 0.226 in place of 0.159."""
+longer. Were it `sqrt(N)` however many classes there are, 26 letters would lose 0.226 in place of 0.154."""
 
 MOST_STEPPED, LOOKED_AT_PAIRS = 8000, 8_000_000_000
 """Where a round begins with small steps, there are at least `MOST_CANDIDATES` and at most so many, as long as pairs of
@@ -66,7 +66,7 @@ Recipe = Literal["averaged", "source"]
 class FitConfig:
     """How a prototype set is trained; `alpha` is the share of the l2 part of a penalty.
 
-    What is 0 and can be chosen by the number of rows is chosen by `for_rows`, before anything is fitted.
+    What is 0 and can be chosen by the numbers of rows and classes is chosen by `for_rows`, before anything is fitted.
     """
 
     n_batches: int = 1
@@ -101,7 +101,8 @@ class FitConfig:
     """Of the draw of candidates."""
     n_draws: int = 0
     """Independent draws of candidates, each trained by itself; the model is their mean. 0 for four, two of more than
-    2,000 rows, and one where rows times candidates are more than 150 million: of more than 48,000 rows."""
+    2,000 rows, and one where rows times candidates are more than 150 million: of more than 48,000 rows, of many classes
+    of fewer."""
     hold_out: float = 0.2
     """Share of the rows of each class, whole groups where there are such, that a round is not trained on until it
     finishes: of its iterates that one is kept at which they lose least. It is one part of `round(1 / hold_out)`,

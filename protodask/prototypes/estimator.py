@@ -103,10 +103,10 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
     recipe
         What these, the penalties and the precision are where they are None. "averaged": both feature weights, all
         forms, a fifth of the rows held out until a round finishes on all, candidates trained on as well, four draws of
-        500 candidates, of more than 2,000 rows two, and one of more than 48,000, of 14 times `sqrt(N K / 2)` of `N`
-        rows of `K` classes, of 12,288 rows and more 2,000 at least and 8,000 at most; `lambda_v` is 1e-4 and `lambda_w`
-        1e-10. "source": shared feature weights, features as they are, no rows held out, candidates left out, one draw
-        of 1,000 of them, float32; `lambda_v` is 1e-3 and `lambda_w` 1e-8.
+        500 candidates, of more than 2,000 rows two, and one of more than 48,000 (of many classes of fewer), of 14 times
+        `sqrt(N K / 2)` of `N` rows of `K` classes, of 12,288 rows and more 2,000 at least and 8,000 at most; `lambda_v`
+        is 1e-4 and `lambda_w` 1e-10. "source": shared feature weights, features as they are, no rows held out,
+        candidates left out, one draw of 1,000 of them, float32; `lambda_v` is 1e-3 and `lambda_w` 1e-8.
     max_fraction
         Largest share of a bin (class, right or wrong so far) that may become candidates.
     lambda_v, lambda_w

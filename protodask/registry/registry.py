@@ -38,6 +38,9 @@ from protodask.registry.copying import copy_group, read_file, write_file
 from protodask.registry.differences import Difference, difference
 from protodask.registry.versions import Model, Version, fingerprint_of, kind_of, load_any, read_version, record_of
 
+DAMAGE = ("damaged", "not-found", "wrong-kind")
+"""Codes of errors that say that a version is not whole; others say that it could not be looked at."""
+
 
 @dataclass(frozen=True)
 class Published:
@@ -147,7 +150,9 @@ class Registry:
                 entry = self._add(state.last + 1, parts)
                 state = state.with_entry(entry)
             if alias is not None:
-                state = state.moved(alias, entry.number, _now(), note or "published")
+                before = state.entries.get(state.named.get(alias, 0))
+                damaged = added and before is not None and before.is_of(parts.fingerprint, parts.digests)
+                state = state.moved(alias, entry.number, _now(), note or "published", damaged=damaged)
             chosen.append((entry.number, added))
             return state if retain is None else state.pruned(retain, besides=entry.number)
 
@@ -242,8 +247,10 @@ class Registry:
             version = read_version(self.path, state, entry)
             found = {name: bytes_digest(read_file(path)) for name, path in version.files.items()}
             return entry.is_of(fingerprint_of(load_any(version.path)), found)
-        except ProtodaskError:
-            return False
+        except ProtodaskError as error:
+            if error.code in DAMAGE:
+                return False
+            raise
 
     def _add(self, number: int, parts: _Parts) -> Entry:
         """Write the folder of a version that does not count yet."""

@@ -187,7 +187,7 @@ def _array(given: Any, mixed: bool) -> NDArray[Any]:
     """Numbers, NaN where masked, or objects, None where masked: of lists of `mixed` values none becomes another one."""
     kind = object if mixed and not isinstance(given, np.ndarray) else None
     try:
-        found = np.asarray(unmasked(decoded(given if kind is None else _listed(given))), dtype=kind)
+        found = np.asarray(unmasked(decoded(given) if kind is None else _listed(decoded(given))), dtype=kind)
     except ValueError as error:
         raise InputError("wrong-shape", f"The rows are no matrix ({error}).", "Give as many values in each.") from error
     refuse_times(found.dtype)
@@ -198,7 +198,8 @@ def _listed(column: Any) -> Any:
     """Whole numbers of a frame's column as a list: its array may have them rounded if others are missing."""
     if str(getattr(column, "type", getattr(column, "dtype", ""))).lower() not in ("int64", "uint64"):
         return column
-    return column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
+    listed = getattr(column, "to_pylist", None) or getattr(column, "to_list", None)
+    return column if listed is None else listed()
 
 
 def _is_nested(values: NDArray[Any]) -> bool:

@@ -32,8 +32,8 @@ def test_fit__help_states_the_real_defaults() -> None:
     defaults, by_rows = FitConfig(), ("candidates", "average_draws", "precision")
     assert options["recipe"].show_default == "averaged"
     assert [options[name].show_default for name in by_rows] == [
-        "by the number of rows, 500 to 8,000",
-        "4; 2 of more than 2,000 rows; 1 of more than 48,000",
+        "by the numbers of rows and classes, 500 to 8,000",
+        "4; 2 of more than 2,000 rows; 1 of more than 48,000, of many classes of fewer",
         "float64 up to 500 rows, float32 beyond",
     ]
     for name in SETTINGS:

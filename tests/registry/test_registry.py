@@ -463,6 +463,30 @@ def test_publish__mends_what_is_damaged(alias: str | None, lost: str, tmp_path: 
     assert not registry.publish(model_at(0), alias="champion", files=files).added
 
 
+def test_publish__of_a_damaged_champion_leaves_the_way_back(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "r")
+    registry.publish(model_at(0), alias="champion")
+    shutil.rmtree(registry.publish(model_at(1), alias="champion").version.path)
+    registry.publish(model_at(1), alias="champion")
+    assert registry.aliases == {"champion": 3, "previous": 1}
+    load_model(registry.rollback().path)
+
+
+def test_publish__takes_a_version_that_cannot_be_looked_at_for_none_that_is_damaged(
+    tmp_path: Path, model_at: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry.create(tmp_path / "r")
+    registry.publish(model_at(0), alias="champion")
+
+    def fails(*_: object) -> None:
+        raise StorageError("unreadable", "Reading failed.", "Repeat it.")
+
+    monkeypatch.setattr("protodask.registry.registry.read_version", fails)
+    with refused("unreadable", kind=StorageError):
+        registry.publish(model_at(0), alias="champion")
+    assert registry.aliases == {"champion": 1}
+
+
 def test_version__that_is_not_there_any_more_says_so(tmp_path: Path, model_at: Models) -> None:
     registry = Registry.create(tmp_path / "reg")
     for number in (0, 1):

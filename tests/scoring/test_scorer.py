@@ -262,10 +262,23 @@ def test_predict_proba__tells_large_whole_categories_apart() -> None:
     )
     for place, category in enumerate(categories):
         expected = model.predict_proba([0.5, place == 0, place == 1])
-        for rows in ([[0.5, category]], {"x0": 0.5, "x1": category}, {"x0": [0.5], "x1": [category]}):
+        for rows in (
+            [[0.5, category]],
+            {"x0": 0.5, "x1": category},
+            {"x0": 0.5, "x1": np.int64(category)},
+            {"x0": [0.5], "x1": [category]},
+            {"x0": [0.5], "x1": pd.array([category], "Int64")},
+            np.array([(0.5, category)], dtype=[("x0", float), ("x1", np.int64)]),
+            np.array([(0.5, category)], dtype=[("x0", float), ("x1", np.int64)])[0],
+        ):
             np.testing.assert_array_equal(model.predict_proba(rows), expected)
         beside: dict[str, list[Any]] = {"x0": [0.5, 0.5], "x1": [category, None]}
-        for frame in (pa.table(beside), pd.DataFrame({**beside, "x1": pd.array(beside["x1"], "Int64")})):
+        coded = {**beside, "x1": pa.array(beside["x1"]).dictionary_encode()}
+        for frame in (
+            pa.table(beside),
+            pa.table(coded),
+            pd.DataFrame({**beside, "x1": pd.array(beside["x1"], "Int64")}),
+        ):
             np.testing.assert_allclose(model.predict_proba(frame, unseen="zero")[:1], expected, rtol=1e-12)
     with refused("bad-value", "x0"):
         model.predict_proba([[10**400, 2**53]])

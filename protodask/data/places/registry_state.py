@@ -136,13 +136,15 @@ class RegistryState:
         """With one more version, whose number is higher than all before."""
         return replace(self, last=entry.number, entries={**self.entries, entry.number: entry})
 
-    def moved(self, alias: str, number: int, time: str, why: str) -> RegistryState:
-        """With an alias on another version. When the champion moves, `previous` goes to where it was."""
+    def moved(self, alias: str, number: int, time: str, why: str, *, damaged: bool = False) -> RegistryState:
+        """With an alias on another version. When the champion moves, `previous` goes to where it was, unless that is
+        `damaged`.
+        """
         before = self.named.get(alias)
         if before == number:
             return self
         state = self._with_move(Move(time, alias, before, number, why))
-        if alias == CHAMPION and before is not None:
+        if alias == CHAMPION and before is not None and not damaged:
             left = Move(time, PREVIOUS, self.named.get(PREVIOUS), before, f"{CHAMPION} was moved")
             state = state if left.before == left.after else state._with_move(left)
         return state

@@ -10,6 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -411,9 +412,13 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
     """Values as numbers, NaN where missing and 0 where they are none, and the first that is none."""
     if values.dtype.kind in "biuf":
         return values, None
+    listed = values.tolist() if values.dtype.kind in "OUT" else list(values)
+    if set(map(type, listed)) <= {int, type(None)}:  # beside missing ones, whole numbers may come as objects
+        with suppress(OverflowError):
+            return np.array(listed, dtype=np.float64), None
     numbers = np.zeros(len(values))
     problem: Problem | None = None
-    for row, value in enumerate(values.tolist() if values.dtype.kind in "OUT" else list(values)):
+    for row, value in enumerate(listed):
         plain = _of_python(value)  # of which `float` makes no numbers that mean nothing
         try:
             numbers[row] = math.nan if plain is None or _is_missing(plain) else float(plain)

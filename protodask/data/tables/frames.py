@@ -34,8 +34,13 @@ def in_pandas(rows: Any) -> Any:
     if not gives_table(rows) or library_of(rows) == "pandas":
         return rows
     table = arrow_table(rows)
+    if len(set(table.column_names)) < len(table.column_names):
+        raise InputError("named-twice", f"Several columns of a {type(rows).__name__} have one name.", "Rename them.")
     with needs_arrow(rows):
         plain = table.replace_schema_metadata(pandas_metadata(table.schema.metadata))
+        for place, name in enumerate(table.column_names):
+            if str(plain.column(place).type) == "null":  # of no value, so of numbers as well as of text
+                plain = plain.set_column(place, name, plain.column(place).cast("float64"))
         return plain.to_pandas(types_mapper=exact_type)
 
 
@@ -53,11 +58,20 @@ def pandas_metadata(metadata: Mapping[bytes, bytes] | None, **replaced: Any) -> 
     if PANDAS in found:
         told = json.loads(found[PANDAS])
         columns = [
-            {**column, "numpy_type": "object"} if "<" in str(column.get("numpy_type")) else column
+            column if _is_known(column.get("numpy_type")) else {**column, "numpy_type": "object"}
             for column in told.get("columns", ())
         ]
         found[PANDAS] = json.dumps({**told, "columns": columns, **replaced}).encode()
     return found
+
+
+def _is_known(name: object) -> bool:
+    """Whether pandas knows a type by its name."""
+    try:
+        import_module("pandas").api.types.pandas_dtype(name)
+    except (TypeError, ValueError, NotImplementedError):
+        return False
+    return True
 
 
 def in_frame(source: Any) -> Any:

@@ -49,9 +49,8 @@ def open_table(
     """The table behind one source or a list of several, in their order, whose columns may differ.
 
     `labels` are columns to be read as labels, `dropped` ones to be left out, `target` what the target of arrays is to
-    be called, `features` what the columns of a matrix without labels are called (x0, x1, ... by default), `group`
-    which array besides them says what group a row belongs to, `others` what further arrays are columns, and `kept` what
-    is handed on.
+    be called, `features` what the columns of a matrix without labels are called (x0, x1, ... by default), `others`
+    which arrays besides them are columns, and `kept` what is handed on.
     """
     several = list(sources) if isinstance(sources, list) else [sources]
     if not several:

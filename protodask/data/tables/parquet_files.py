@@ -145,14 +145,17 @@ def _frame(table: Any, path: str, kept: Kept) -> Any:
 
     def exact(kind: Any) -> Any:
         # As pandas has them, integers with missing values are floats, times lose their types, and decimals are objects.
-        return pandas.ArrowDtype(kind) if kept.names or pyarrow.types.is_decimal(kind) else exact_type(kind)
+        # Categories that are times would be whole numbers so.
+        times = pyarrow.types.is_dictionary(kind) and pyarrow.types.is_temporal(kind.value_type)
+        arrow = (kept.names and not times) or pyarrow.types.is_decimal(kind)
+        return pandas.ArrowDtype(kind) if arrow else exact_type(kind)
 
     plain = table.replace_schema_metadata(pandas_metadata(table.schema.metadata, index_columns=[]))
     described = (plain.schema.pandas_metadata or {}).get("columns", ())
     # Of categories Parquet itself keeps text alone as such.
     categories = {column["field_name"] for column in described if column["pandas_type"] == "categorical"}
     for place, name in enumerate(table.column_names):
-        if name in categories:
+        if name in categories and name not in kept.names:
             plain = plain.set_column(place, name, plain.column(place).dictionary_encode())
     frame = plain.to_pandas(types_mapper=exact, use_threads=False)
     frame.columns = table.column_names  # which are text, also where they were no text

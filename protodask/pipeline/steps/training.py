@@ -53,7 +53,7 @@ class TrainingSettings:
         int | None,
         said(
             "Draws of candidates, each trained by itself; the model is their mean.",
-            "4; 2 of more than 2,000 rows; 1 of more than 48,000",
+            "4; 2 of more than 2,000 rows; 1 of more than 48,000, of many classes of fewer",
         ),
     ] = None
     hold_out: Annotated[
@@ -87,7 +87,9 @@ class TrainingSettings:
             "all",
         ),
     ] = None
-    candidates: Annotated[int | None, said("Rows tried as prototypes.", "by the number of rows, 500 to 8,000")] = None
+    candidates: Annotated[
+        int | None, said("Rows tried as prototypes.", "by the numbers of rows and classes, 500 to 8,000")
+    ] = None
     max_fraction: Annotated[float | None, said("Largest share of like rows that may become candidates.", "0.5")] = None
     lambda_w: Annotated[
         float | None, said("Penalty on the prototype weights; with the recipe source, 1e-08.", "1e-10")

@@ -366,6 +366,22 @@ def test_tables__of_arrow_that_pandas_made_of_its_columns_of_arrow() -> None:
     assert in_pandas(pa.Table.from_pandas(frame))["kind"].tolist() == KIND
 
 
+def test_tables__with_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    for second in (["q"] * 60, [0.5] * 60):
+        table = pa.Table.from_arrays([pa.array(range(60)), pa.array(second), pa.array(KIND)], names=["c", "c", "kind"])
+        with refused("named-twice", "Table", "one name"):
+            PrototypeSetClassifier().fit(table, KIND)
+        with refused("named-twice", "Table", "one name"):
+            ingest(table, tmp_path / "d.zarr", target="kind")
+
+
+def test_tables__of_arrow_may_have_a_column_without_a_type(tmp_path: Path) -> None:
+    table = pa.table({"x": pa.nulls(60), "z": list(range(60)), "kind": KIND})
+    for place, source in enumerate((table, Capsule(table))):
+        found = ingest(source, tmp_path / f"{place}.zarr", target="kind")
+        assert found.feature_names == ("x", "x is missing", "z")
+
+
 def test_labels__missing_among_categories_of_arrow_are_no_category(tmp_path: Path) -> None:
     labels = pa.chunked_array([pa.array([None, *KIND[1:]]).dictionary_encode()])
     assert column_values(labels).tolist() == [None, *KIND[1:]]

@@ -183,3 +183,17 @@ def test_kept__column_that_a_small_file_lacks_is_named(name: str) -> None:
     options: dict[str, Any] = {"target_name": "y", "dropped": (), "unseen": "error", "dtype": "float32"}
     with refused("column-missing", "'id'"):
         encode_file(buffer.getvalue(), name, (Column("a", "numeric"),), keep=("id",), **options)
+
+
+@pytest.mark.parametrize("unit", ["ns", "us"])
+def test_table_source__reads_times_as_categories_alike_where_others_are_kept(unit: str, tmp_path: Path) -> None:
+    days = pd.Series(np.array(["2024-02-29", "2020-01-02"] * 6, dtype=f"datetime64[{unit}]"))
+    frame = pd.DataFrame({"day": days, "zone": days.dt.tz_localize("UTC")}).astype("category")
+    frame.assign(id=range(12)).to_parquet(tmp_path / "t.parquet")
+    column = Column("day", "nominal", ("2020-01-02 00:00:00", "2024-02-29 00:00:00"))
+    plain, kept = (
+        table_source([str(tmp_path / "t.parquet")], [column], dropped=dropped, keep=names)
+        for dropped, names in ((["zone", "id"], []), ([], ["id", "zone"]))
+    )
+    np.testing.assert_array_equal(plain.read(0)["features"], kept.read(0)["features"])
+    assert [str(time) for time in kept_of(kept)["zone"].to_pylist()] == [str(time) for time in frame["zone"]]

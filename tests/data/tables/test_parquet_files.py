@@ -165,7 +165,8 @@ def test_files__of_names_that_are_no_text(engine: Engine, tmp_path: Path) -> Non
 def test_files__with_a_column_that_nothing_can_be_made_of(engine: Engine, tmp_path: Path) -> None:
     intervals = pd.arrays.IntervalArray.from_breaks(range(21))
     lists = pd.Series([[1]] * 20, dtype=pd.ArrowDtype(pa.list_(pa.int64())))
-    for values in (intervals, lists):
+    fixed = pd.Series([b"ab"] * 20, dtype=pd.ArrowDtype(pa.binary(2)))
+    for values in (intervals, lists, fixed):
         pd.DataFrame({"x": np.arange(20.0), "c": values, "y": np.arange(20) % 2}).to_parquet(tmp_path / "t.parquet")
         found = ingest(tmp_path, tmp_path / "d.zarr", target="y", drop=["c"], overwrite=True, engine=engine)
         assert found.feature_names == ("x",)
