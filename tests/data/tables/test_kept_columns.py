@@ -189,11 +189,12 @@ def test_kept__column_that_a_small_file_lacks_is_named(name: str) -> None:
 def test_table_source__reads_times_as_categories_alike_where_others_are_kept(unit: str, tmp_path: Path) -> None:
     days = pd.Series(np.array(["2024-02-29", "2020-01-02"] * 6, dtype=f"datetime64[{unit}]"))
     frame = pd.DataFrame({"day": days, "zone": days.dt.tz_localize("UTC")}).astype("category")
-    frame.assign(id=range(12)).to_parquet(tmp_path / "t.parquet")
+    frame.assign(id=range(12)).to_parquet(tmp_path / "t.parquet")  # which not all versions of Arrow write with a zone
     column = Column("day", "nominal", ("2020-01-02 00:00:00", "2024-02-29 00:00:00"))
     plain, kept = (
         table_source([str(tmp_path / "t.parquet")], [column], dropped=dropped, keep=names)
         for dropped, names in ((["zone", "id"], []), ([], ["id", "zone"]))
     )
     np.testing.assert_array_equal(plain.read(0)["features"], kept.read(0)["features"])
-    assert [str(time) for time in kept_of(kept)["zone"].to_pylist()] == [str(time) for time in frame["zone"]]
+    stored = pyarrow.parquet.read_table(tmp_path / "t.parquet")["zone"]
+    assert kept_of(kept)["zone"].to_pylist() == stored.to_pylist()
