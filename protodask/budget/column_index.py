@@ -131,8 +131,7 @@ def budgeted(
             f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
             "Search greedily, let columns that are computed together be one feature, or leave some out.",
         )
-    given = FitConfig() if config is None else config
-    settled_config = settled(given, data.n_rows, data.columns, len(data.classes))
+    settled_config = settled(config, data.n_rows, data.columns, len(data.classes))
     if settled_config.weighted:
         warn_of_large_weights(data.summary)
     named = [[name, list(columns)] for name, columns in zip(features.names, features.columns, strict=True)]

@@ -29,6 +29,7 @@ from protodask.data.tables.encoding import (
     settle_labels,
     table_rows,
 )
+from protodask.data.tables.frames import check_names
 from protodask.errors import InputError, some
 from protodask.prototypes.model import PrototypeSet
 
@@ -73,8 +74,7 @@ def frame_table(frame: Any, columns: Sequence[Column] | None = None) -> Table:
 def check_frame(frame: Any) -> list[str]:
     """The names of the columns of a data frame, lazy or not, if they are told apart and hold what can be used."""
     names = [str(name) for name in frame.columns]
-    if len(set(names)) != len(names):
-        raise InputError("named-twice", "Several columns of X have one name.", "Rename them.")
+    check_names(names, "X")
     for name, dtype in zip(names, frame.dtypes, strict=True):
         if getattr(dtype, "kind", "O") in TIMES:
             raise InputError(

@@ -79,7 +79,7 @@ def fitted(
     """
     if not isinstance(data, Dataset):
         raise no_dataset(data)
-    settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns, len(data.classes))
+    settings = settled(config, data.n_rows, data.columns, len(data.classes))
     if rows is None and settings.weighted:
         warn_of_large_weights(data.summary)
     record = {

@@ -188,9 +188,10 @@ def expected_forms(columns: Sequence[Column], wanted: FeatureForms) -> Forms:
     return arranged(scores, wanted, levels, found)
 
 
-def settled(config: FitConfig, n_rows: int, columns: Sequence[Column], n_classes: int) -> FitConfig:
-    """The settings of a fit to so many rows of such columns and classes, with what is left to these."""
-    return config.for_rows(n_rows, n_classes, len(expected_forms(columns, config.feature_forms).columns))
+def settled(config: FitConfig | None, n_rows: int, columns: Sequence[Column], n_classes: int) -> FitConfig:
+    """The settings of a fit to so many rows of such columns and classes, with what is left to these: all, if None."""
+    given = FitConfig() if config is None else config
+    return given.for_rows(n_rows, n_classes, len(expected_forms(columns, given.feature_forms).columns))
 
 
 def sample_rows(n_features: int) -> int:

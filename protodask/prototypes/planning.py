@@ -147,7 +147,7 @@ def plan(
     """
     if not isinstance(data, Dataset):
         raise no_dataset(data)
-    settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns, len(data.classes))
+    settings = settled(config, data.n_rows, data.columns, len(data.classes))
     shape = shape_of(data, settings, start)
     with open_engine(engine) as opened:
         processes = opened.scheduler.processes()

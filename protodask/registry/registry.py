@@ -150,8 +150,8 @@ class Registry:
                 entry = self._add(state.last + 1, parts)
                 state = state.with_entry(entry)
             if alias is not None:
-                before = state.entries.get(state.named.get(alias, 0))
-                damaged = added and before is not None and before.is_of(parts.fingerprint, parts.digests)
+                current = state.entries.get(state.named.get(alias, 0))
+                damaged = added and current is not None and current.is_of(parts.fingerprint, parts.digests)
                 state = state.moved(alias, entry.number, _now(), note or "published", damaged=damaged)
             chosen.append((entry.number, added))
             return state if retain is None else state.pruned(retain, besides=entry.number)

@@ -88,7 +88,7 @@ def tuned(
 
     If the body fails the run directory stays in any case.
     """
-    settings = settled(FitConfig() if config is None else config, data.n_rows, data.columns, len(data.classes))
+    settings = settled(config, data.n_rows, data.columns, len(data.classes))
     wanted = SearchConfig() if search is None else search
     wanted = replace(wanted, rule=wanted.rule_for(settings.n_draws))
     if settings.weighted:

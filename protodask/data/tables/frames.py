@@ -34,14 +34,19 @@ def in_pandas(rows: Any) -> Any:
     if not gives_table(rows) or library_of(rows) == "pandas":
         return rows
     table = arrow_table(rows)
-    if len(set(table.column_names)) < len(table.column_names):
-        raise InputError("named-twice", f"Several columns of a {type(rows).__name__} have one name.", "Rename them.")
+    check_names(table.column_names, f"a {type(rows).__name__}")
     with needs_arrow(rows):
         plain = table.replace_schema_metadata(pandas_metadata(table.schema.metadata))
         for place, name in enumerate(table.column_names):
             if str(plain.column(place).type) == "null":  # of no value, so of numbers as well as of text
                 plain = plain.set_column(place, name, plain.column(place).cast("float64"))
         return plain.to_pandas(types_mapper=exact_type)
+
+
+def check_names(names: Sequence[str], table: str) -> None:
+    """Refuse a table of which several columns have one name."""
+    if len(set(names)) < len(names):
+        raise InputError("named-twice", f"Several columns of {table} have one name.", "Rename them.")
 
 
 def exact_type(kind: Any) -> Any:

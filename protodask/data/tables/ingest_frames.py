@@ -19,6 +19,7 @@ import numpy as np
 
 from protodask.data.arrays.row_arrays import PARTITION_ROWS, check_beside, even_edges, refuse_futures
 from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, label_of
+from protodask.data.tables.frames import check_names
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
 from protodask.engine.graph import compute_key, graph_of
@@ -128,8 +129,7 @@ def _refuse_objects(frame: Any, names: Sequence[str]) -> Any:
 def _named(frame: Any, dropped: Iterable[str]) -> tuple[Any, frozenset[str]]:
     """A frame with text for names and without some columns, and those of these that it had."""
     names = [str(name) for name in frame.columns]
-    if len(set(names)) != len(names):
-        raise InputError("named-twice", "Several columns of a data frame have one name.", "Rename them.")
+    check_names(names, "a data frame")
     if names != list(frame.columns):
         frame = frame.rename(columns=dict(zip(frame.columns, names, strict=True)))
     left_out = frozenset(dropped).intersection(names)

@@ -15,10 +15,10 @@ from typing import Any
 
 from protodask.data.places.locations import storage_errors
 from protodask.data.places.own_folder import temporary_folder
-from protodask.data.tables.frames import PANDAS, arrow_reader, gives_table, library_of, stream_errors
+from protodask.data.tables.frames import PANDAS, arrow_reader, check_names, gives_table, library_of, stream_errors
 from protodask.engine import Engine
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError, refusing
+from protodask.errors import refusing
 
 GROUP_BYTES = 2**25
 """Batches of a stream are put together to row groups of this size, which is what the reader of files has in memory."""
@@ -53,8 +53,7 @@ def _stored(stream: Any, path: str) -> Any:
     reader, name = arrow_reader(stream), type(stream).__name__
     import pyarrow.parquet
 
-    if len(set(reader.schema.names)) < len(reader.schema.names):
-        raise InputError("named-twice", f"Several columns of a {name} have one name.", "Rename them.")
+    check_names(reader.schema.names, f"a {name}")
     groups = _groups(reader, name)
     begun = [*itertools.islice(groups, 2)]
     if len(begun) < 2:

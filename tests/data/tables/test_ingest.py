@@ -64,6 +64,20 @@ def make_frame(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
     )
 
 
+def given_as(kind: str, frame: pd.DataFrame, folder: Path, group_rows: int) -> Any:
+    """A frame as a file of some kind in a folder, as one of dask, or as it is."""
+    match kind:
+        case "csv":
+            frame.to_csv(path := folder / "t.csv", index=False)
+            return path
+        case "parquet":
+            frame.to_parquet(path := folder / "t.parquet", row_group_size=group_rows)
+            return path
+        case "dask":
+            return dask.dataframe.from_pandas(frame, npartitions=3)
+    return frame
+
+
 @pytest.fixture(autouse=True)
 def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions of a few dozen rows, which do not fit the blocks."""
@@ -278,18 +292,14 @@ def test_ingest__takes_categories_for_what_they_are_beside_missing_ones(
     flags = pd.array([None, *[True, False] * 30], dtype="boolean")
     places = pd.array([None, *[10**17, 10**17 + 1] * 30], dtype="Int64")
     frame = pd.DataFrame({"flag": flags, "place": places, "y": [0, *[0, 1] * 30]})
-    source: Any = frame
+    source: Any
     match kind:
-        case "csv":
-            frame.to_csv(source := tmp_path / "t.csv", index=False)
-        case "parquet":
-            frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=20)
         case "parquet of others":
             pyarrow.parquet.write_table(pyarrow.table(dict(frame.items())), source := tmp_path / "t.parquet")
         case "arrow":
             source = pyarrow.table(dict(frame.items()))
-        case "dask":
-            source = dask.dataframe.from_pandas(frame, npartitions=3)
+        case _:
+            source = given_as(kind, frame, tmp_path, 20)
     found = ingest(source, tmp_path / "d", target="y", categorical=["flag", "place"], engine=engine)
     assert [column.categories for column in found.columns] == [(False, True), (10**17, 10**17 + 1)]
 
@@ -511,14 +521,7 @@ def test_ingest__names_the_column_and_first_row_of_a_bad_value(
     elif column in ("count", "zone"):
         frame[column] = frame[column].astype("Int64")
     frame.loc[[83, 110], column] = value
-    source: Any = frame
-    match kind:
-        case "csv":
-            frame.to_csv(source := tmp_path / "t.csv", index=False)
-        case "parquet":
-            frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=30)
-        case "dask":
-            source = dask.dataframe.from_pandas(frame, npartitions=3)
+    source = given_as(kind, frame, tmp_path, 30)
     before = sorted(os.listdir(tmp_path))
     with refused(code, *facts):
         ingest(source, tmp_path / "out", engine=engine, missing="error", **SETTINGS)
@@ -922,12 +925,8 @@ def test_ingest__groups_are_the_same_from_every_kind_of_table(
     assert len(pairs) == len({group for group, _ in pairs}) == len({code for _, code in pairs})
     source: Any
     match form:
-        case "csv":
-            frame.to_csv(source := tmp_path / "t.csv", index=False)
-        case "parquet":
-            frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=37)
-        case "dask":
-            source = dask.dataframe.from_pandas(frame, npartitions=3)
+        case "csv" | "parquet" | "dask":
+            source = given_as(form, frame, tmp_path, 37)
         case "arrays":
             source = {"X": frame[["x"]].to_numpy(), "target": frame["y"].to_numpy(), "g": frame["g"].to_numpy()}
         case _:
