@@ -1,12 +1,14 @@
-"""One batch of a round at given weights: what its kernel, class sums and gradients need, ready to meet rows.
+"""Batches of a round at given weights: what their kernel, class sums and gradients need, ready to meet rows.
 
-Letters are those of `likelihood`.
+One batch alone, or several whose features are nearly the same: then one matrix of all features that any of them looks
+at takes less time than one for each. Letters are those of `likelihood`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,10 @@ Pairs = tuple[Integers, Integers]
 
 @dataclass(frozen=True, eq=False)
 class Arranged:
-    """Candidates of a batch in the columns of its kernel, those with weight before the idle ones: what stays as it is
-    as long as the same candidates have weight and the same features are looked at.
+    """Candidates in the columns of the kernel, those with weight before the idle ones: what stays as it is as long as
+    the same candidates have weight and the same features are looked at.
+
+    Panels are of one batch and class each, and ascend by them.
     """
 
     active: Panels
@@ -38,8 +42,25 @@ class Arranged:
     """`s^2` of the active ones."""
     column_of: Integers
     """Columns that the candidates are in, -1 of those that are in none (J,)."""
-    class_of_panel: Floats | None
+    batch_of_column: Integers | None
+    """(columns,); None of a single batch."""
+    panels_of_batch: list[slice]
+    """Of the active ones."""
+    class_of_panel: Integers
+    """Of the active ones, as a place among the classes there are (C,)."""
+    class_of_idle: Integers
+    """Likewise, of panels of the idle ones."""
+    of_class: Floats | None
     """1 where a panel of the active ones belongs to a class (k, C); None where each class has one."""
+
+    def by_panel(self, of_classes: Array) -> Array:
+        """What there is of the classes (k, T) for the panels of the active ones (C, T)."""
+        return of_classes if self.of_class is None else of_classes[self.class_of_panel]
+
+    def by_class(self, of_panels: Array) -> Array:
+        """Sums of panels of the active ones (C, T) as those of the classes (k, T)."""
+        found: Array = of_panels if self.of_class is None else self.of_class @ of_panels
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +73,15 @@ class Candidates:
     features: Floats
     classes: Integers
     rows: Integers
+    sizes: tuple[int, ...] = ()
+    """Of the batches, where several are met together."""
     _last: list[tuple[list[bytes], Arranged]] = field(default_factory=list, init=False, repr=False)
     """The arrangement asked for last: from one evaluation to the next little changes. Another takes its place at once,
     so that several threads may ask.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Candidates, (self.features, self.classes, self.rows)
+        return Candidates, (self.features, self.classes, self.rows, self.sizes)
 
     @cached_property
     def _by_row(self) -> Pairs:
@@ -79,9 +102,13 @@ class Candidates:
         return slice(int(self.labels[0]), int(self.labels[-1]) + 1)
 
     @cached_property
-    def _labelled(self) -> Integers:
-        """The class of each, as a place among `labels` (J,)."""
-        return np.searchsorted(self.labels, self.classes)
+    def _groups(self) -> Integers:
+        """Of each, which are those of one batch and class (J,): `k` times its batch and the place of its class among
+        the `k` labels.
+        """
+        labelled = np.searchsorted(self.labels, self.classes)
+        batch = np.repeat(np.arange(len(self.sizes)), self.sizes) if self.sizes else 0
+        return batch * len(self.labels) + labelled
 
     def part(self, places: slice | Chosen) -> Candidates:
         """Those at some places."""
@@ -104,31 +131,41 @@ class Candidates:
         return found
 
     def _arrange(self, active: Chosen, idle: Chosen, looked_at: Chosen) -> Arranged:
-        of_active, of_idle = (arrange(np.flatnonzero(some), self._labelled, len(looked_at)) for some in (active, idle))
+        of_active, of_idle = (arrange(np.flatnonzero(some), self._groups, len(looked_at)) for some in (active, idle))
         columns = np.concatenate([of_active.column, of_idle.column])
         used = np.flatnonzero(columns >= 0)
         features = np.zeros((len(columns), int(np.count_nonzero(looked_at))))
         features[used] = self.features[np.ix_(columns[used], looked_at)]
         column_of = np.full(len(active), -1, dtype=np.int64)
         column_of[columns[used]] = used
-        one_each = np.array_equal(of_active.panel_class, np.arange(len(self.labels)))
+        n_labels = len(self.labels)
+        class_of_panel, class_of_idle = (some.panel_class % n_labels for some in (of_active, of_idle))
+        one_each = np.array_equal(class_of_panel, np.arange(n_labels))
+        batch, batch_of_idle = (some.panel_class // n_labels for some in (of_active, of_idle))
+        ends = np.searchsorted(batch, np.arange(max(1, len(self.sizes)) + 1)).tolist()
+        by_column = np.concatenate([np.repeat(batch, of_active.width), np.repeat(batch_of_idle, of_idle.width)])
         return Arranged(
             active=of_active,
             idle=of_idle,
             features=features,
             squares=np.square(features[: of_active.n_columns]),
             column_of=column_of,
-            class_of_panel=None if one_each else np.eye(len(self.labels))[:, of_active.panel_class],
+            batch_of_column=by_column if self.sizes else None,
+            panels_of_batch=[slice(*own) for own in pairwise(ends)],
+            class_of_panel=class_of_panel,
+            class_of_idle=class_of_idle,
+            of_class=None if one_each else np.eye(n_labels)[:, class_of_panel],
         )
 
 
 @dataclass(frozen=True, eq=False)
 class BatchKernel:
-    """One batch of a round at one `(v, w)`, ready to meet rows."""
+    """One batch of a round at one `(v, w)`, ready to meet rows, or several that meet them together."""
 
     candidates: Candidates
     arranged: Arranged
     feature_weight: Floats
+    """(B, all features)"""
     standardization: Standardization
     columns: Integers
     """Of the rows, that the features are in."""
@@ -142,12 +179,6 @@ class BatchKernel:
     """`w` (C, width, 1)."""
     shape: LikelihoodShape
     """What its memory in an evaluation depends on."""
-
-    def by_class(self, of_panels: Array) -> Array:
-        """Sums of panels (C, T) as those of the classes (k, T)."""
-        of_class = self.arranged.class_of_panel
-        found: Array = of_panels if of_class is None else of_class @ of_panels
-        return found
 
     @property
     def alone_columns(self) -> int:
@@ -165,17 +196,19 @@ def batch_kernel(
     columns: Integers | None = None,
     asleep: Chosen | None = None,
 ) -> BatchKernel:
-    """A batch at `(v, w)`, with all that its blocks share.
+    """A batch at `(v, w)`, with all that its blocks share, or those that `candidates` tell apart at `v` (B, D).
 
     `precision` is the least one, see `FLOAT32_REACH`; `columns` are those of the rows that the features are in, if they
     are not the columns themselves. Of candidates of weight zero that are `asleep` nobody asks for the gradient (J,): it
     is said to be 0.
     """
+    feature_weight = np.atleast_2d(feature_weight)
+    looked_at = feature_weight.max(axis=0, initial=0.0) > 0
     active = candidate_weight > 0
     idle = ~active if asleep is None else ~(active | asleep)
-    arranged = candidates.arranged(active, idle, feature_weight > 0)
+    arranged = candidates.arranged(active, idle, looked_at)
     panels, n_features = arranged.active, arranged.features.shape[1]
-    side = kernel_side(arranged.features, feature_weight, precision)
+    side = kernel_side(arranged.features, feature_weight, precision, arranged.batch_of_column)
     column_weight, width = panels.spread(candidate_weight), sums_width(n_features)
     operand = np.zeros((panels.n_columns, width), dtype=side.dtype)
     weighted = operand[:, :n_features]
@@ -187,7 +220,7 @@ def batch_kernel(
         arranged=arranged,
         feature_weight=feature_weight,
         standardization=standardization,
-        columns=np.arange(len(feature_weight)) if columns is None else columns,
+        columns=np.arange(feature_weight.shape[1]) if columns is None else columns,
         side=side,
         column_weight=column_weight,
         sum_operand=sum_operand,
@@ -198,5 +231,6 @@ def batch_kernel(
             n_panels=panels.n_panels,
             sums_width=width,
             dtype=side.dtype,
+            n_batches=len(feature_weight),
         ),
     )

@@ -259,17 +259,18 @@ def tile_bytes(shape: Shape) -> int:
     entries = max(longest * fewest, longest_tile(shape.longest_block, most) * most)
     precisions: list[Precision] = ["float32", "float64"] if further else ["float64"]
     rows = RowShape(classes, max(features, shape.row_features), dict.fromkeys(precisions, features))
-    batch = LikelihoodShape(features, shape.most_columns, panels, width, "float64")
-    by_row = sum(stretch_widths(rows, [batch])) - features + 3 * further  # batches' features are among the entries
+    batch = LikelihoodShape(features, shape.most_columns, panels, width, "float64", further + 1)
+    by_row = sum(stretch_widths(rows, [batch])) - features  # batches' features are among the entries
     by_row += features if shape.config.feature_forms != "plain" else 0  # normal scores and levels
     whole = (shape.longest_block + longest) * (by_row + (further + 1) * features)
-    by_class = 5 * classes + panels + 10
+    by_class = 5 * classes + 2 * panels + 10
     return DOUBLE * (entries + max(longest * by_row, min(STRETCH_ENTRIES, whole)) + longest * (features + by_class))
 
 
 def operand_bytes(shape: Shape) -> int:
     """The prototypes' side of the kernel while it is made, for one evaluation."""
-    by_column = PREPARING_BYTES[shape.precision] * (sums_width(shape.n_features) + 1) + DOUBLE * 16
+    by_column = PREPARING_BYTES[shape.precision] * (sums_width(shape.n_features) + 1)
+    by_column += DOUBLE * (16 + shape.round_batches)
     return by_column * shape.most_columns
 
 

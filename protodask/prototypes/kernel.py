@@ -317,15 +317,20 @@ def row_side(
 class KernelSide:
     """The prototypes' side of the kernel for given feature weights, ready to meet rows.
 
-    `active` are the features with positive weight; the others drop out.
+    `active` are the features with positive weight; the others drop out. Of several batches `u` is the largest `v` of
+    each feature, and the exponent
+
+        [u z, |v_1 z|^2, .., |v_B z|^2, 1] . [(v/u) v s, -1/2 where the batch is b, -|v s|^2 / 2]
     """
 
     dtype: Precision
     active: NDArray[np.int64]
     weight: Array
-    """`v` (D,), times the root of the `exponential`."""
+    """`u` (D,), times the root of the `exponential`; of one batch it is `v`."""
+    shares: Array | None
+    """`(v/u)^2` of several batches (D, B)."""
     operand: Array
-    """`[v s, -1/2, -|v s|^2 / 2]`, (D + 2, columns), `v` times that root; zeros in further columns."""
+    """`[v s, -1/2, -|v s|^2 / 2]`, (D + B + 1, columns), `v` times that root; zeros in further columns."""
     n_prototypes: int
     """Columns of the operand but for those that keep rows of the kernel matrix out of the same cache sets."""
     longest: float
@@ -336,14 +341,17 @@ class KernelSide:
         return kernel_tile(rows, len(self.active), self.operand.shape[1], self.dtype)
 
     def left_operand(self, standardized: Array, out: Array) -> bool:
-        """`[v z, |v z|^2, 1]` of rows, `v` times the root, in `out` (T, D + 2); whether an exponent of theirs may be
-        below the floor of the `exponential`.
+        """`[u z, |v_b z|^2, 1]` of rows, `u` and `v` times the root, in `out` (T, D + B + 1); whether an exponent of
+        theirs may be below the floor of the `exponential`.
         """
         width = standardized.shape[1]
-        scaled = out[:, :width]
+        scaled, squared = out[:, :width], out[:, width:-1]
         np.multiply(standardized, self.weight, out=scaled)
-        out[:, width + 1] = 1
-        squared = np.einsum("nd,nd->n", scaled, scaled, out=out[:, width])
+        out[:, -1] = 1
+        if self.shares is None:
+            np.einsum("nd,nd->n", scaled, scaled, out=squared[:, 0])
+        else:
+            np.matmul(np.square(scaled), self.shares, out=squared)
         farthest: float = float(squared.max(initial=0.0)) ** 0.5 + self.longest
         return -0.5 * farthest**2 < exponential(self.dtype).floor
 
@@ -354,29 +362,43 @@ class KernelSide:
         return exponentiate(product(left, self.operand, out=values), self.dtype, low)[:, : self.n_prototypes]
 
 
-def kernel_side(prototypes: Floats, feature_weight: Floats, precision: Precision) -> KernelSide:
+def kernel_side(
+    prototypes: Floats, feature_weight: Floats, precision: Precision, batch: NDArray[np.int64] | None = None
+) -> KernelSide:
     """The prototypes' side for standardised `prototypes` (J, features of positive weight) and weights `v` of all
-    features.
+    features; of several batches (B, all features), given the `batch` of each prototype (J,).
     """
-    active = np.flatnonzero(feature_weight > 0)
-    weight = feature_weight[active]
-    scaled = prototypes * weight
+    weights = np.atleast_2d(feature_weight)
+    active = np.flatnonzero(weights.any(axis=0))
+    weights = weights[:, active]
+    weight = weights.max(axis=0)
+    scaled = prototypes * (weight if batch is None else weights[batch])
     longest = float(np.einsum("jd,jd->j", scaled, scaled).max(initial=0.0))
     steep = longest > FLOAT32_REACH or weight.max(initial=0.0) > STEEPEST
     dtype: Precision = "float64" if steep else precision
     root = exponential(dtype).root
     count = len(prototypes)
-    operand = np.zeros((len(active) + 2, count + alias_padding(count, dtype)), dtype=dtype)
-    np.multiply(scaled.T, root, out=operand[:-2, :count], casting="same_kind")
-    operand[-2] = -0.5
+    operand = np.zeros((len(active) + len(weights) + 1, count + alias_padding(count, dtype)), dtype=dtype)
+    of_features = operand[: len(active)]
+    np.multiply(scaled.T, root, out=of_features[:, :count], casting="same_kind")
     del scaled
     # From the rounded numbers, so that the exponent of a row that equals a prototype rounds to about 0.
-    rounded = operand[:-2].astype(np.float64, copy=False)
+    rounded = of_features.astype(np.float64, copy=False)
     operand[-1] = -0.5 * np.einsum("dj,dj->j", rounded, rounded)
+    del rounded
+    shares = None
+    if batch is None:
+        operand[-2] = -0.5
+    else:
+        operand[len(active) + batch, np.arange(count)] = -0.5
+        shares = (weights / weight).T
+        of_features[:, :count] *= shares[:, batch]
+        shares = np.square(shares).astype(dtype)
     return KernelSide(
         dtype=dtype,
         active=active,
         weight=(root * weight).astype(dtype),
+        shares=shares,
         operand=operand,
         n_prototypes=count,
         longest=root * longest**0.5,

@@ -72,6 +72,11 @@ class RoundProblem:
         """Candidates of each batch."""
         return tuple(self.candidates.part(places) for places in self.places)
 
+    @cached_property
+    def together(self) -> Candidates:
+        """Candidates of all batches, to be met together."""
+        return Candidates(self.candidates.features, self.candidates.classes, self.candidates.rows, self.sizes)
+
     @property
     def n_features(self) -> int:
         return int(self.candidates.features.shape[1])
@@ -218,6 +223,10 @@ def prepare_kernel(
 ) -> tuple[RoundProblem, LikelihoodKernel]:
     """What all blocks of a task share; the gradient of candidates that are `asleep` is not computed."""
     feature_weights, candidate_weight = problem.split(theta)
+    if problem.n_batches > 1 and _meet_together(feature_weights > 0, problem.sizes):
+        parts = [(problem.together, slice(None), feature_weights)]
+    else:
+        parts = list(zip(problem.batches, problem.places, feature_weights, strict=True))
     batches = [
         batch_kernel(
             candidates,
@@ -228,9 +237,27 @@ def prepare_kernel(
             problem.columns,
             None if asleep is None else asleep[places],
         )
-        for candidates, places, feature_weight in zip(problem.batches, problem.places, feature_weights, strict=True)
+        for candidates, places, feature_weight in parts
     ]
     return problem, likelihood_kernel(batches)
+
+
+ROW_WORK, SHARED_WORK, CALL_WORK = 60, 8, 1.5e6
+"""What is to be done beside the kernel, in units of a feature of a row and a candidate: for each feature of a row and
+batch, alone and together with others, whatever its candidates; and for a batch alone, whatever the rows."""
+
+
+def _meet_together(looked_at: NDArray[np.bool_], sizes: Sequence[int]) -> bool:
+    """Whether one kernel matrix of the features that any batch looks at costs less than one for each batch.
+
+    Candidates (J,) are taken for `14 sqrt(N)` of the rows. That changes nothing but the time, and it is the same
+    whatever blocks, threads and workers there are.
+    """
+    n_candidates, n_batches = sum(sizes), len(sizes)
+    union = int(np.count_nonzero(looked_at.any(axis=0)))
+    together = union * (n_candidates + ROW_WORK + SHARED_WORK * n_batches)
+    apart = float(looked_at.sum(axis=1) @ (np.asarray(sizes) + ROW_WORK))
+    return together <= apart + CALL_WORK * (n_batches - 1) / max(1.0, n_candidates / 14) ** 2
 
 
 def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:
@@ -242,7 +269,7 @@ def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKern
         weight *= rows_weight
     itself = None
     if problem.leave_one_out:
-        itself = [candidates.within(block.start, block.stop) for candidates in problem.batches]
+        itself = [batch.candidates.within(block.start, block.stop) for batch in kernel.batches]
     else:
         weight[problem.candidates.within(block.start, block.stop)[0]] = 0
     previous = block.arrays.get(SCORES, problem.marginals)

@@ -66,27 +66,21 @@ def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: 
     """Panels for the prototypes `members`, of which `classes` gives every prototype's class; ascending by class."""
     if len(members) == 0:
         return NO_PANELS
-    labels, counts = np.unique(classes[members], return_counts=True)
+    counts = np.bincount(classes[members])
+    labels = np.flatnonzero(counts)
+    counts = counts[labels]
     width = _choose_width(counts, n_features)
-    column: list[NDArray[np.int64]] = []
-    panel_class: list[int] = []
-    for label, count in zip(labels, counts, strict=True):
-        n_panels = -(-int(count) // width)
-        padded = np.full(n_panels * width, -1, dtype=np.int64)
-        padded[:count] = members[classes[members] == label]
-        column.append(padded)
-        panel_class.extend([int(label)] * n_panels)
-    return Panels(width, np.concatenate(column), np.array(panel_class, dtype=np.int64))
+    panels = -(-counts // width)
+    padding = panels * width - counts
+    column = np.full(int(panels.sum()) * width, -1, dtype=np.int64)
+    column[np.arange(len(members)) + np.repeat(np.cumsum(padding) - padding, counts)] = members
+    return Panels(width, column, np.repeat(labels, panels))
 
 
 def _choose_width(counts: NDArray[np.int64], n_features: int) -> int:
     """The width with the least work: columns with their padding, and the sums each panel adds."""
     largest = int(counts.max())
-    best, best_cost = largest, np.inf
-    for pieces in range(1, max(1, largest // NARROWEST_PANEL) + 1):
-        width = -(-largest // pieces)
-        n_panels = int((-(-counts // width)).sum())
-        cost = n_panels * width * (n_features + PANEL_OVERHEAD) + PANEL_OVERHEAD * n_panels * n_features
-        if cost < best_cost:
-            best, best_cost = width, cost
-    return best
+    widths = -(-largest // np.arange(1, max(1, largest // NARROWEST_PANEL) + 1))
+    n_panels = (-(-counts[:, None] // widths)).sum(axis=0)
+    cost = n_panels * widths * (n_features + PANEL_OVERHEAD) + PANEL_OVERHEAD * n_panels * n_features
+    return int(widths[cost.argmin()])

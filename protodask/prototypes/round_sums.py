@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from protodask.prototypes.batch_kernel import BatchKernel, Pairs
 from protodask.prototypes.kernel import RowSide, exponentiate, product
 from protodask.prototypes.tiles import (
+    SUMMED_ROWS,
     Array,
     BatchMemory,
     Floats,
@@ -148,12 +149,16 @@ class RoundSums:
     def gradients(self) -> tuple[Floats, Floats]:
         """By the feature weights of every batch (B, all features) and by candidate weights (J,)."""
         parts = self._parts
-        return np.stack([part.by_feature() for part in parts]), np.concatenate([part.by_candidate() for part in parts])
+        found = [
+            np.concatenate(rows)
+            for rows in zip(*((part.by_feature(), part.by_candidate()) for part in parts), strict=True)
+        ]
+        return found[0], found[1]
 
 
 class BatchSums:
-    """What an evaluation adds up for a batch: of a stretch of rows the left operands, of each of its tiles the class
-    sums, then, given their slopes, the gradients.
+    """What an evaluation adds up for a batch, or for several that are met together: of a stretch of rows the left
+    operands, of each of its tiles the class sums, then, given their slopes, the gradients.
     """
 
     def __init__(self, batch: BatchKernel, tile: int, memory: BatchMemory, itself: Pairs | None) -> None:
@@ -165,9 +170,9 @@ class BatchSums:
         self._active_gradient = np.zeros((active.n_panels, active.width))
         self._idle_gradient = np.zeros((idle.n_panels, idle.width))
         self._n_features = len(batch.side.active)
-        # Of `x = r v z` for the root `r` of the kernel's exponential.
-        self._row_square = np.zeros(self._n_features)  # sum_n a_n x_nd^2
-        self._cross = np.zeros(self._n_features)  # sum_n x_nd (A s)_nd
+        # Of `x = r u z` for the root `r` of the kernel's exponential, by batch.
+        self._row_square = np.zeros((len(batch.feature_weight), self._n_features))  # sum_n a_n x_nd^2
+        self._cross = np.zeros_like(self._row_square)  # sum_n x_nd (A s)_nd
 
     @property
     def dtype(self) -> Precision:
@@ -203,21 +208,20 @@ class BatchSums:
             values[rows - tile.start, columns] = 0
 
     def class_sums(self, values: Array) -> Array:
-        """`u_b` of the rows of a tile, for the classes of the batch (k, T), and what their gradients need."""
+        """`u` of the rows of a tile, for the classes there are (k, T), and what their gradients need."""
         self._values = values
         active = self.batch.arranged.active
         self._panels = active.apart(values[:, : active.n_columns])
         self._sums = self._memory.sums[:, : len(values)]
         for strip in self._strips:
             np.matmul(self._panels[:, strip], self.batch.sum_operand, out=self._sums[:, strip])
-        self._mass = self.batch.by_class(self._sums[:, :, self._n_features])
-        return self._mass
+        return self.batch.arranged.by_class(self._sums[:, :, self._n_features])
 
     def class_sums_alone(self, values: Array) -> Array:
-        """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
+        """`u` of the rows of a tile, for the classes there are (k, T)."""
         active = self.batch.arranged.active
         panels = active.apart(values[:, : active.n_columns])
-        return self.batch.by_class(product(panels, self.batch.weights)[:, :, 0])
+        return self.batch.arranged.by_class(product(panels, self.batch.weights)[:, :, 0])
 
     def add_gradients(self, tile: slice, slopes: Floats, scaled: Array, size: float, weighted: Array) -> None:
         """Add the part of a tile, given the slopes `c` of all classes (K, T), and those `scaled` by `1 / size` in the
@@ -225,21 +229,23 @@ class BatchSums:
         """
         places, arranged = self.batch.candidates.label_places, self.batch.arranged
         active, idle, by_class = arranged.active, arranged.idle, scaled[places]
-        by_panel = by_class if arranged.class_of_panel is None else by_class[active.panel_class]
+        slopes, by_panel = arranged.by_panel(slopes[places]), arranged.by_panel(by_class)
         self._active_gradient += size * np.matmul(by_panel[:, None, :], self._panels)[:, 0].astype(np.float64)
         if idle.n_panels:
             idle_panels = idle.apart(self._values[:, active.n_columns :][:, : idle.n_columns])
-            of_idle = np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
+            of_idle = np.matmul(by_class[arranged.class_of_idle][:, None, :], idle_panels)[:, 0]
             self._idle_gradient += size * of_idle.astype(np.float64)
-        np.einsum("kn,kn->n", slopes[places], self._mass, out=self._memory.pull[tile])
         pulled = matrix_in(weighted, len(self._values), self._n_features, self.dtype)
-        np.einsum("cn,cnd->nd", by_panel, self._sums[:, :, : self._n_features], out=pulled)
         left = self._memory.left[tile, : self._n_features]
-        self._cross += size * _summed_products(left, pulled)
+        for number, own in enumerate(arranged.panels_of_batch):
+            sums = self._sums[own]
+            np.einsum("cn,cn->n", slopes[own], sums[:, :, self._n_features], out=self._memory.pull[number, tile])
+            np.einsum("cn,cnd->nd", by_panel[own], sums[:, :, : self._n_features], out=pulled)
+            self._cross[number] += size * _summed_products(left, pulled)
 
     def end_stretch(self, n_rows: int, scratch: Array) -> None:
         """Add what is left to be done for so many rows."""
-        left, pull = self._memory.left[:n_rows, : self._n_features], self._memory.pull[:n_rows]
+        left, pull = self._memory.left[:n_rows, : self._n_features], self._memory.pull[:, :n_rows]
         squares = np.square(left, out=matrix_in(scratch, n_rows, self._n_features, self.dtype))
         size = _size(pull)
         self._row_square += size * _weighted_sum((pull / size).astype(self.dtype), squares)
@@ -253,22 +259,20 @@ class BatchSums:
         return gradient
 
     def by_feature(self) -> Floats:
-        """For all features.
+        """By batch, for all features.
 
         `d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2` with `A_nj = c_nk w_j G_nj`, expanded into its three sums.
         """
         batch, features, factor = self.batch, self.batch.side.active, self.batch.side.weight.astype(np.float64)
         factor[factor == 0] = np.inf  # in float32; the gradient is next to nothing, too
-        candidate_square = (batch.column_weight * self._active_gradient.ravel()) @ batch.arranged.squares
-        gradient = np.zeros(len(batch.feature_weight))
-        sums = (self._row_square / factor - 2 * self._cross) / factor + candidate_square
-        gradient[features] = -batch.feature_weight[features] * sums
+        sums = (self._row_square / factor - 2 * self._cross) / factor
+        weight, width = batch.column_weight * self._active_gradient.ravel(), batch.arranged.active.width
+        for number, own in enumerate(batch.arranged.panels_of_batch):
+            columns = slice(own.start * width, own.stop * width)
+            sums[number] += weight[columns] @ batch.arranged.squares[columns]
+        gradient = np.zeros_like(batch.feature_weight)
+        gradient[:, features] = -batch.feature_weight[:, features] * sums
         return gradient
-
-
-SUMMED_ROWS = 32
-"""Rows whose products are summed in float32: with all of them the error of the gradient by feature weights, in which
-much cancels, is 30 times as large, and fewer take longer."""
 
 
 def _size(numbers: Floats) -> float:
@@ -293,7 +297,8 @@ def _summed_products(left: Array, right: Array) -> Floats:
 
 
 def _weighted_sum(weight: Array, rows: Array) -> Floats:
-    """`sum_n weight_n rows_nd`, likewise."""
+    """`sum_n weight_bn rows_nd`, likewise (B, D)."""
     over = len(rows) - len(rows) % SUMMED_ROWS
-    found: Floats = product(_in_parts(weight)[:, None, :], _in_parts(rows)).sum(axis=(0, 1), dtype=np.float64)
-    return found + weight[over:] @ rows[over:] if over < len(rows) else found
+    parts = weight[:, :over].reshape(len(weight), -1, SUMMED_ROWS).transpose(1, 0, 2)
+    found: Floats = product(parts, _in_parts(rows)).sum(axis=0, dtype=np.float64)
+    return found + weight[:, over:] @ rows[over:] if over < len(rows) else found

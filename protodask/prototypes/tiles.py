@@ -39,6 +39,10 @@ SHORTEST_STRIP = 128
 ALIASED_BYTES = 2048
 """Rows of a matrix that lie a multiple of this apart share the same few cache sets: up to 2.7 times as slow."""
 
+SUMMED_ROWS = 32
+"""Rows whose products are summed in float32: with all of them the error of the gradient by feature weights, in which
+much cancels, is 30 times as large, and fewer take longer."""
+
 LANES = 16
 """Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
 
@@ -96,11 +100,18 @@ class LikelihoodShape:
     n_panels: int
     sums_width: int
     dtype: Precision
+    n_batches: int = 1
+    """That are met together."""
 
     @property
     def entries(self) -> int:
         """Of its kernel matrix and class sums, for each row of a tile."""
         return self.columns + self.n_panels * self.sums_width
+
+    @property
+    def squares(self) -> int:
+        """Numbers of a row of a stretch that batches which are met together need more: its squares, and their sums."""
+        return 0 if self.n_batches == 1 else self.n_features * (1 + -(-self.n_batches // SUMMED_ROWS))
 
 
 @dataclass(frozen=True)
@@ -135,11 +146,12 @@ def likelihood_lengths(n_rows: int, rows: RowShape, batches: Sequence[Likelihood
 
 def stretch_widths(rows: RowShape, batches: Sequence[LikelihoodShape]) -> list[int]:
     """Numbers for each row of a stretch, about: of what batches share, of the row as it comes and, in each precision,
-    in standard units, some of them scored; and of each batch.
+    in standard units, some of them scored; and of each batch, or of those that are met together.
     """
     widest = max(shape.n_features for shape in batches)
     standardized = 2 * sum(rows.n_features.values())
-    return [2 * rows.n_classes + 4, widest, rows.row_width, standardized, *(shape.n_features + 3 for shape in batches)]
+    of_batches = [shape.n_features + 3 * shape.n_batches + shape.squares for shape in batches]
+    return [2 * rows.n_classes + 4, widest, rows.row_width, standardized, *of_batches]
 
 
 @dataclass(frozen=True)
@@ -147,9 +159,9 @@ class BatchMemory:
     """Of one batch."""
 
     left: Array
-    """Its left operands of the kernel (S, D + 2)."""
+    """Its left operands of the kernel (S, D + B + 1)."""
     pull: Floats
-    """`sum_k c_nk u_nk` (S,)"""
+    """`sum_k c_nk u_bnk` (B, S)"""
     sums: Array
     """Class sums of every panel of a tile (C, T, W)."""
 
@@ -185,8 +197,8 @@ def likelihood_memory(lengths: Lengths, rows: RowShape, batches: Sequence[Likeli
         *((tile, width, dtype) for dtype, width in columns.items()),
     ]
     for shape in batches:
-        wanted.append((stretch, shape.n_features + 2, shape.dtype))
-        wanted.append((1, stretch, "float64"))
+        wanted.append((stretch, shape.n_features + shape.n_batches + 1, shape.dtype))
+        wanted.append((shape.n_batches, stretch, "float64"))
         wanted.append((shape.n_panels * tile, shape.sums_width, shape.dtype))
     found = iter(_carve(wanted))
     return LikelihoodMemory(
@@ -196,7 +208,7 @@ def likelihood_memory(lengths: Lengths, rows: RowShape, batches: Sequence[Likeli
         rows={dtype: next(found) for dtype in rows.n_features},
         values={dtype: next(found).reshape(-1) for dtype in columns},
         batches=[
-            BatchMemory(next(found), next(found)[0], next(found).reshape(shape.n_panels, tile, shape.sums_width))
+            BatchMemory(next(found), next(found), next(found).reshape(shape.n_panels, tile, shape.sums_width))
             for shape in batches
         ],
     )

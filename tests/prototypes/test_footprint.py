@@ -17,6 +17,7 @@ from protodask.engine import Arrays, Block, Layout, array_source, one_blas_threa
 from protodask.engine.costs import Memory
 from protodask.engine.memory import RESIDENT_SHARE
 from protodask.engine.scheduling import SHIPPED_BYTES, Processes
+from protodask.prototypes import objective as objective_module
 from protodask.prototypes import tiles
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.calibration import synthetic_problem
@@ -219,8 +220,14 @@ SMALL_CHANGE = 2**16
 """Python's own objects."""
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_parts__are_not_below_what_an_evaluation_allocates(name: str) -> None:
+WAYS = [(name, together) for name in SHAPES for together in (False, True) if "by " in name or not together]
+
+
+@pytest.mark.parametrize(("name", "together"), WAYS)
+def test_parts__are_not_below_what_an_evaluation_allocates(
+    name: str, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objective_module, "_meet_together", lambda *_: together)
     shape = SHAPES[name]
     problem, block = calibration_problem(shape), synthetic_block(shape, shape.block_rows)
     theta = starting_point(problem)

@@ -67,6 +67,8 @@ class Case:
     w: Floats
     previous: Floats
     n_classes: int
+    together: bool = False
+    """Whether the batches meet the rows together."""
 
     @property
     def standardized(self) -> Floats:
@@ -82,11 +84,14 @@ class Case:
         return self.standardized, self.target, self.weights, self.rows, self.batch, previous
 
     def kernel(self, precision: Precision, asleep: NDArray[np.bool_] | None = None) -> LikelihoodKernel:
+        sizes = tuple(np.bincount(self.batch, minlength=len(self.v)).tolist())
+        parts = [(np.arange(len(self.rows)), self.v, sizes)]
+        if not self.together:
+            parts = [(np.flatnonzero(self.batch == number), v, ()) for number, v in enumerate(self.v)]
         batches = []
-        for number, v in enumerate(self.v):
-            own = self.batch == number
+        for own, v, sizes in parts:
             rows = self.rows[own]
-            candidates = Candidates(self.standardized[rows], self.target[rows], rows)
+            candidates = Candidates(self.standardized[rows], self.target[rows], rows, sizes)
             sleeping = None if asleep is None else asleep[own]
             batches.append(batch_kernel(candidates, v, self.w[own], self.standardization, precision, asleep=sleeping))
         return likelihood_kernel(batches)
@@ -158,7 +163,7 @@ def make_case(
 def cases(draw: st.DrawFn) -> Case:
     n_rows = draw(st.integers(8, 60))
     n_classes = draw(st.integers(2, 20))
-    return make_case(
+    case = make_case(
         draw(st.integers(0, 2**20)),
         n_rows,
         draw(st.integers(1, 6)),
@@ -169,6 +174,7 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.sampled_from([0.0, 0.2, 0.6])),
         draw(st.integers(1, 3)),
     )
+    return replace(case, together=draw(st.booleans()))
 
 
 def distance(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
@@ -257,15 +263,19 @@ def test_evaluate__at_the_start_of_a_batch(precision: Precision, n_features: int
 
 
 def themselves(case: Case) -> list[tuple[Integers, Integers]]:
-    """Of the candidates of the only batch, which rows they are."""
+    """Of the candidates of the only batch, or of those that are together, which rows they are."""
     order = np.argsort(case.rows)
     return [(case.rows[order], order)]
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_evaluate__rows_that_are_candidates_do_not_look_at_themselves(held: bool) -> None:
+@pytest.mark.parametrize("n_batches", [1, 3])
+def test_evaluate__rows_that_are_candidates_do_not_look_at_themselves(held: bool, n_batches: int) -> None:
     """As where a model is pruned: rows that are held out are prototypes themselves."""
-    case = make_case(4, n_rows=30, n_candidates=9, zeros=0.0)
+    case = replace(
+        make_case(4, n_rows=30, n_candidates=9, zeros=0.0, n_batches=n_batches),
+        together=n_batches > 1,
+    )
     nothing, weight = np.zeros(len(case.target)), np.linspace(0.5, 1.5, len(case.target))
     found = case.kernel("float64").evaluate(
         case.raw.astype(np.float64),
@@ -421,11 +431,13 @@ def test_evaluate__gradient_is_that_of_finite_differences(case: Case) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("weight", [1e-170, 1e-50, 1e-42, 1e-25, 1e7, 1e10])
+@pytest.mark.parametrize(("n_batches", "extremes"), [(1, 1), (3, 1), (3, 3)])
 def test_evaluate__of_feature_weights_next_to_nothing_and_of_very_large_ones(
-    precision: Precision, weight: float
+    precision: Precision, weight: float, n_batches: int, extremes: int
 ) -> None:
-    case = make_case(13, zeros=0.0)
-    extreme = replace(case, v=np.where(np.arange(3) == 1, weight, case.v))
+    case = replace(make_case(13, zeros=0.0, n_batches=n_batches), together=n_batches > 1)
+    one = (np.arange(3) == 1) & (np.arange(n_batches) < extremes)[:, None]
+    extreme = replace(case, v=np.where(one, weight, case.v))
     found = extreme.evaluate(precision)
     value, by_v, by_w = dense_objective(*extreme.data, UNPENALISED)(extreme.v, extreme.w)
     assert_agrees(found, value, by_v, by_w, TOLERANCE[precision], extreme.term_norms())

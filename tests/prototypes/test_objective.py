@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from reference import objective as oracle
 
 from protodask.data.format.schema import row_weights
 from protodask.engine import Block, Engine, array_source, zip_sources
+from protodask.prototypes import objective as objective_module
 from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import Standardization
@@ -64,6 +66,7 @@ def make_objective(
     sizes=st.sampled_from([(9,), (4, 5), (2, 3, 4), (9, 0)]),
     leave_one_out=st.booleans(),
     idle=st.sampled_from([0.0, 0.5]),
+    together=st.booleans(),
 )
 def test_objective__is_the_oracles(
     engine: Engine,
@@ -75,6 +78,7 @@ def test_objective__is_the_oracles(
     sizes: tuple[int, ...],
     leave_one_out: bool,
     idle: float,
+    together: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
     arrays = make_rows(50, seed, n_classes=3, weights=weights)
@@ -107,7 +111,8 @@ def test_objective__is_the_oracles(
     previous = np.tile(share, (50, 1)) if scores is None else scores
     penalty = oracle.Penalty(0.03, 0.2, 0.7, 0.25)
     data = (arrays["features"], target, s, rows, batch, previous, penalty, leave_one_out)
-    value, slope, _ = function(np.concatenate([v.ravel(), w]))
+    with mock.patch.object(objective_module, "_meet_together", return_value=together):
+        value, slope, _ = function(np.concatenate([v.ravel(), w]))
     assert value == pytest.approx(oracle.objective(v, w, *data), rel=1e-12)
     by_v, by_w = oracle.gradient(v, w, *data)
     np.testing.assert_allclose(slope, np.concatenate([by_v.ravel(), by_w]), rtol=1e-9, atol=1e-13)
