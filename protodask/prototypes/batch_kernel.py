@@ -134,8 +134,9 @@ class Candidates:
         of_active, of_idle = (arrange(np.flatnonzero(some), self._groups, len(looked_at)) for some in (active, idle))
         columns = np.concatenate([of_active.column, of_idle.column])
         used = np.flatnonzero(columns >= 0)
-        features = np.zeros((len(columns), int(np.count_nonzero(looked_at))))
-        features[used] = self.features[np.ix_(columns[used], looked_at)]
+        # Two calls that copy take a fifth of the time of one that looks for rows and columns.
+        features = self.features.take(np.flatnonzero(looked_at), axis=1).take(columns, axis=0, mode="wrap")
+        features[columns < 0] = 0
         column_of = np.full(len(active), -1, dtype=np.int64)
         column_of[columns[used]] = used
         n_labels = len(self.labels)
