@@ -17,6 +17,7 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, FeatureSet
 from protodask.budget.polynomials import Flags, Floats, Integers, evaluate, horner, plain_rows
 from protodask.budget.skyline import MARGIN, TINY, Listing
+from protodask.data.arrays.values import unmasked
 from protodask.engine.lazy import is_lazy, map_values
 from protodask.errors import InputError, refusing
 
@@ -84,7 +85,7 @@ def as_items(curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> tuple[
 def _as_floats(name: str, values: ArrayLike) -> Floats:
     kinds = (TypeError, ValueError, OverflowError)
     with refusing(kinds, "wrong-type", f"The {name} are no numbers", "Give a number for each item."):
-        return np.asarray(values, dtype=np.float64)
+        return np.asarray(unmasked(values), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.arrays.rows import FILL_IN
+from protodask.data.arrays.values import unmasked
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
@@ -106,7 +107,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             return ViewedSource(score, partial(_calibrate_block, splines=self.splines_), f"calibrated-{digest}")
         if is_lazy(score):
             return self._transform_lazily(score)
-        values = np.asarray(score)
+        values = np.asanyarray(score)
         self._check_shape(values)
         return calibrate_scores(values, splines=self.splines_, n_classes=self.n_classes_)
 
@@ -136,6 +137,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
 def calibrate_scores(score: NDArray[Any], *, splines: tuple[Spline, ...], n_classes: int | None) -> Floats:
     """Calibrated scores, or probabilities, of some rows; numbers only."""
+    score = unmasked(score)
     if score.dtype.kind not in "fiub" or not np.isfinite(score).all():
         raise InputError(
             "bad-value", "Some scores are missing, infinite or no numbers.", "Give a finite number for each row."

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from protodask.data.arrays.values import unmasked
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Column
 from protodask.data.places.own_folder import temporary_folder
@@ -347,5 +348,6 @@ def _of_block(
 def _of_values(
     columns: UncertainColumns, function: RowsFunction, model: RobustModel, values: NDArray[Any]
 ) -> NDArray[Any]:
-    found = function(model, columns.rows(np.asarray(values, dtype=np.result_type(values.dtype, np.float32))))
+    numbers = np.asarray(unmasked(values), dtype=np.result_type(values.dtype, np.float32))
+    found = function(model, columns.rows(numbers))
     return found[:, None] if found.ndim == 1 else found

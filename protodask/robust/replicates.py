@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from protodask.data.arrays.values import unmasked
 from protodask.data.tables.frames import any_missing
 from protodask.errors import InputError, some
 from protodask.robust.terms import Floats
@@ -46,7 +47,7 @@ def from_replicates(
     A support that is not given is a guess: the widened range of ten measurements of a normal number misses one new one
     in nine. So S, and "-I" where the support decides, may certify probabilities near 0 that are not so small.
     """
-    table, ids = np.asarray(values), np.asarray(sample)
+    table, ids = np.asarray(unmasked(values)), np.asarray(sample)
     _check(table, ids, confidence, support)
     if any_missing(sample):
         raise InputError("bad-value", "A measurement has no sample.", "Give the sample that it is of, or leave it out.")
@@ -83,7 +84,7 @@ def from_replicates(
 
 def _given_ends(name: str, ends: ArrayLike, seen: Floats, samples: NDArray[Any]) -> Floats:
     """The ends of the support (N, D) that a caller knows, `seen` the outermost measurements there."""
-    given = np.asarray(ends)
+    given = np.asarray(unmasked(ends))
     if given.dtype.kind not in "fiub" or given.ndim > 1 or given.shape not in {(), seen.shape[1:]}:
         raise InputError(
             "wrong-shape",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protodask.data.arrays.values import unmasked
 from protodask.errors import InputError
 from protodask.robust.terms import Floats
 
@@ -283,7 +284,7 @@ def _unit(values: NDArray[Any]) -> float:
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     try:
-        array = np.asarray(values)
+        array = np.asarray(unmasked(values))
     except ValueError:
         raise InputError(
             "wrong-shape", f"The rows of {name} differ in length.", "Give a number for each feature."
@@ -300,7 +301,7 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
 
 
 def _origin(origin: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    array = np.asarray(origin)
+    array = np.asarray(unmasked(origin))
     if array.dtype.kind not in "fiub":
         raise InputError("wrong-type", f"The origin is of type {array.dtype}.", "Give numbers.")
     try:

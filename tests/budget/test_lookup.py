@@ -193,6 +193,8 @@ def test_choose__names_the_first_bad_item() -> None:
         small_index().choose([1, 12.5, 99], 5)
     with refused("bad-value", "inf"):
         small_index(high=math.inf).choose([1, math.inf], 5)
+    with refused("bad-value", math.nan):
+        small_index().choose(np.ma.masked_array([1, 2], [False, True]), 5)
     with refused("wrong-shape", "(3,)", "(2,)"):
         small_index().choose([1, 2, 3], [1, 2])
 

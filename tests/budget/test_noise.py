@@ -101,6 +101,8 @@ def test_margins__of_few_groups_are_those_of_so_few_numbers() -> None:
         ([True, False], [1e308, 1e308], "overflow"),
         ([True, False], ["heavy", "light"], "wrong-type"),
         ([True, False], [None, {}], "wrong-type"),
+        ([True, False], np.ma.masked_array([1.0, 1.0], [False, True]), "bad-value"),
+        (np.ma.masked_array([True, False], [False, True]), None, "wrong-shape"),
     ],
 )
 def test_estimate__refuses_what_makes_no_sense(right: Any, weight: Any, code: Any) -> None:

@@ -468,10 +468,13 @@ def test_fit__refuses_other_than_a_number_of_bins(n_bins: Any) -> None:
         Calibrator(n_bins).fit(GOOD, CODES)
 
 
-@pytest.mark.parametrize("score", [[np.nan], [np.inf], ["a"]])
+MASKED = np.ma.masked_array([0.5], True)
+
+
+@pytest.mark.parametrize("score", [[np.nan], [np.inf], ["a"], MASKED, da.from_array(MASKED)])
 def test_transform__refuses_what_is_no_number(score: Any) -> None:
     with refused("bad-value", "scores"):
-        Calibrator().fit(GOOD, CODES).transform(score)
+        np.asarray(Calibrator().fit(GOOD, CODES).transform(score))
 
 
 def test_transform__refuses_another_shape() -> None:

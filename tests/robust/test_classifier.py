@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -210,6 +211,18 @@ def test_data__of_mixed_types_are_numbers() -> None:
         RobustClassifier("SBM").fit(missing, y)
     with refused("wrong-type", "flag"):
         RobustClassifier("SBM").fit(table.assign(flag="yes"), y)
+
+
+@pytest.mark.parametrize("kind", [np.ma.asarray, da.from_array])
+def test_data__that_are_masked_are_missing(kind: Any) -> None:
+    points, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    fitted, hidden = RobustClassifier("SVM").fit(points, y), np.zeros((20, 2), dtype=bool)
+    hidden[3, 1] = True
+    masked = kind(np.ma.masked_array(points, hidden))
+    with refused("bad-value", "sample 3", "feature 1"):
+        RobustClassifier("SVM").fit(np.ma.masked_array(points, hidden), y)
+    with refused("bad-value", "sample 3"):
+        np.asarray(fitted.predict(masked))
 
 
 @pytest.mark.parametrize("rows", [np.empty((20, 0)), pd.DataFrame(index=range(20))], ids=["points", "table"])

@@ -125,6 +125,7 @@ def test_from_replicates__widened_ends_are_right_on_average_for_uniform_values()
         ([[1.0], [2.0], [3.0]], [0, 0, 1], "too-few", ("one measurement", "sample 1")),
         ([[1.0], [np.nan]], [5, 5], "bad-value", ("measurement 1", "sample 5", "feature 0")),
         ([[1.0], [1e200]], [5, 5], "bad-value", ("measurement 1", "sample 5", "feature 0")),
+        (np.ma.masked_greater([[1.0], [2.0]], 1), [5, 5], "bad-value", ("measurement 1", "sample 5", "feature 0")),
         ([[1.0], [2.0]], np.array(["a", 1], dtype=object), "wrong-type", ("samples",)),
         ([[1.0], [2.0]], ["a", None], "bad-value", ("no sample",)),
         ([[1.0], [2.0], [3.0], [4.0]], [1, 1, np.nan, np.nan], "bad-value", ("no sample",)),

@@ -162,6 +162,16 @@ def test_uncertain_rows__contradictions_name_sample_and_feature(changed: dict[st
         UncertainRows(**arrays, first_row=10, feature_names=("a", "b"))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["lower", "upper", "mean_low", "mean_high", "second_moment", "origin"])
+def test_uncertain_rows__masked_values_are_missing(name: str) -> None:
+    usual = {"lower": 0.0, "upper": 1.0, "mean_low": 0.2, "mean_high": 0.6, "second_moment": 0.3, "origin": 0.0}
+    arrays: dict[str, Any] = {each: np.ma.masked_array(np.full((3, 2), value)) for each, value in usual.items()}
+    UncertainRows(**arrays)
+    arrays[name][2, 1] = np.ma.masked
+    with refused("bad-value", "sample 2", "feature 1", name):
+        UncertainRows(**arrays)
+
+
 def test_uncertain_rows__bounds_of_the_mean_beyond_the_support_are_cut() -> None:
     rows = UncertainRows([[0.0]], [[1.0]], [[-0.5]], [[1.5]])
     assert (rows.mean_low[0, 0], rows.mean_high[0, 0]) == (0, 1)
