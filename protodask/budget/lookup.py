@@ -24,6 +24,11 @@ from protodask.errors import InputError, refusing
 CHUNK_ITEMS = 8192
 """Items looked up at once: the dozen arrays of one value each take less than a megabyte."""
 
+SLACK = 1 + 1e-9
+"""Times a budget: costs that come to it exactly are within it, however their sum is rounded. Who asks says so; look-ups
+compare costs as they are computed.
+"""
+
 LARGEST = sys.float_info.max
 """No budget pays for a cost that is beyond all floats."""
 
@@ -54,8 +59,8 @@ def check_items(curves: CostCurves, sizes: Floats, budgets: Floats, first: int |
         )
 
 
-def as_item(curves: CostCurves, size: float, budget: float) -> tuple[float, float]:
-    """A size and a budget, checked."""
+def as_item(curves: CostCurves, size: float, budget: float, slack: float = 1.0) -> tuple[float, float]:
+    """A size and a budget, checked, and that times the slack."""
     try:
         size, budget = float(size), float(budget)
     except (TypeError, ValueError, OverflowError) as error:
@@ -64,7 +69,7 @@ def as_item(curves: CostCurves, size: float, budget: float) -> tuple[float, floa
         ) from error
     if not (curves.low <= size <= curves.high and size <= LARGEST and budget >= 0):
         check_items(curves, np.array([size]), np.array([budget]))
-    return size, budget
+    return size, budget * slack
 
 
 def as_items(curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> tuple[Floats, Floats]:
@@ -119,7 +124,7 @@ class Lookup:
         if found is None:
             raise InputError(
                 "over-limit",
-                f"No set of features costs as little as {budget!r} on an item of size {size!r}.",
+                f"No set of features costs as little as {budget:g} on an item of size {size!r}.",
                 "Give a larger budget." if self.by_budget else self._enough(size),
             )
         number, cost = found

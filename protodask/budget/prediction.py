@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.greedy_index import GreedyIndex, GreedyWalk
 from protodask.budget.index import BudgetIndex
-from protodask.budget.lookup import as_items
+from protodask.budget.lookup import SLACK, as_items
 from protodask.budget.matrix_models import Model, predict_row
 from protodask.budget.measuring import Clock, Extractor, checked_size, sizes_of, undisturbed, vector
 from protodask.budget.polynomials import Floats, evaluate
@@ -26,9 +26,6 @@ REHEARSALS = 500
 
 MOST_SECONDS = 20.0
 """For these, unless there are so many models that each needs its turn."""
-
-SLACK = 1 + 1e-9
-"""Costs that come to the budget exactly are within it, however their sum is rounded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +88,10 @@ class Predictor:
         for row, features in enumerate(sets):
             member[row, sorted(features)] = True
         return Answers(tuple(sets), accuracies, member)
+
+    def for_features(self, budget: Any) -> Any:
+        """What a look-up may spend of a budget, or of an array of them."""
+        return budget - self.overhead if self.timed else budget * SLACK
 
     def warm_up(self) -> None:
         """Predict once with every model, and make what look-ups need: first calls import and allocate."""
@@ -183,7 +184,7 @@ class _Run:
             expected_cost=float(self.prices[sorted(planned)].sum()) + of.overhead,
             spent=spent,
             fell_back=accuracy < of.answers.accuracies[planned],
-            within_budget=spent <= budget,
+            within_budget=spent <= budget * SLACK,
             computed=self.computed,
             failures=self.failures,
         )
@@ -215,7 +216,7 @@ class _Run:
         return planned
 
     def _look_up(self) -> FeatureSet:
-        left = self.budget - self.of.overhead
+        left = self.of.for_features(self.budget)
         try:
             return self.of.index.best(self.size, left).features if left >= 0 else frozenset()
         except InputError:  # where the expansion of the empty set failed
@@ -283,7 +284,7 @@ def look_up_all(predictor: Predictor, items: Sequence[Any], budgets: Any) -> tup
             f"There are budgets of shape {np.shape(budgets)} and {len(sizes)} items.",
             "Give one budget, or one for each item.",
         )
-    left = each - predictor.overhead
+    left = predictor.for_features(each)
     numbers = np.where(left >= 0, predictor.index.choose(sizes, np.maximum(left, 0.0)), -1)
     return each, numbers
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.budget.column_folder import BudgetFolder, load_column_budget
-from protodask.budget.lookup import check_items
+from protodask.budget.lookup import SLACK, as_item, check_items
 from protodask.budget.noise import CONFIDENCE
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.data import Label
@@ -76,7 +76,7 @@ class Answer:
 def answer_query(path: str, size: float, budget: float) -> Answer:
     """The most accurate choice for one item."""
     found = load_column_budget(path)
-    choice = found.index.best(size, budget)
+    choice = found.index.best(*as_item(found.index.curves, size, budget, SLACK))
     columns = [column for number in sorted(choice.features) for column in found.columns[number]]
     place, margins = found.numbers[choice.features], found.index.margins
     return Answer(
@@ -159,7 +159,7 @@ def _answers(found: BudgetFolder, table: Partitions, tally: Counter[str]) -> Ite
         rows = table.read(partition)
         sizes, budgets = (_numbers(rows[name], name, first) for name in (SIZE, BUDGET))
         check_items(index.curves, sizes, budgets, first)
-        numbers = index.choose(sizes, budgets)  # -1, for none, is the last entry of what is looked up below
+        numbers = index.choose(sizes, budgets * SLACK)  # -1, for none, is the last entry of what is looked up below
         first += len(numbers)
         tally.update({ROWS: len(numbers), UNAFFORDABLE: int((numbers < 0).sum())})
         yield {

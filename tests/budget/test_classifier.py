@@ -430,6 +430,21 @@ def test_fit__budgets_that_are_no_time(world: World, item: Item) -> None:
     assert lost.spent == 5.0  # asked for and paid
 
 
+@pytest.mark.parametrize("method", ["index", "greedy-index", "greedy-accuracy"])
+@pytest.mark.parametrize("any_time", [True, False])
+def test_predict__costs_that_come_to_the_budget_are_within_it(
+    world: World, item: Item, method: str, any_time: bool
+) -> None:
+    costs = {"weak": 9, "pair": 0.1, "strong": 0.2}
+    classifier = fitted(world, timed=False, costs=costs, method=method, any_time=any_time)
+    both = classifier.index_.accuracies[classifier.index_.sets.index(frozenset({1, 2}))]
+    assert both == max(classifier.index_.accuracies)
+    for found in (classifier.predict_item(item, 0.3), *classifier.predict_many([item], 0.3)):
+        assert found.names == ("pair", "strong")
+        assert found.within_budget
+        assert not found.fell_back
+
+
 @pytest.mark.parametrize(
     "costs", [COSTS, COSTS.tolist(), dict(zip(NAMES, COSTS, strict=True)), "measured"], ids=lambda c: type(c).__name__
 )

@@ -171,6 +171,23 @@ def test_query__without_an_affordable_feature_tells_of_the_class_shares(call: Ca
     assert sum(one["share"] for one in found["shares"]) == pytest.approx(1.0)
 
 
+def test_query__a_budget_that_is_the_cost_of_a_set_is_enough_for_it(call: Call, built: Any, tmp_path: Path) -> None:
+    folder, _ = built
+    index = load_column_budget(folder / "index").index
+    found = [(size, round(one.cost, 6), one) for size in range(101) for one in index.skyline(size)]
+    queries = [query for query in found if query[1] < query[2].cost]  # as costs in tenths and hundredths are added up
+    assert queries
+    lines = [f"{size},{budget}" for size, budget, _ in queries]
+    (tmp_path / "queries.csv").write_text("\n".join(["size,budget", *lines]))
+    out = tmp_path / "answers.csv"
+    done = call("budget", "query", folder / "index", "--queries", tmp_path / "queries.csv", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert pd.read_csv(out)["accuracy"].tolist() == pytest.approx([one.accuracy for _, _, one in queries])
+    size, budget, expected = queries[-1]
+    single = call("budget", "query", folder / "index", "--size", size, "--budget", budget, "--json")
+    assert json.loads(single.stdout)["accuracy"] == expected.accuracy
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_query__answers_tables_as_it_answers_single_items(call: Call, built: Any, tmp_path: Path, suffix: str) -> None:
     folder, _ = built
