@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, require_models, warn_of_failures
-from protodask.budget.greedy import TradeOff, make_greedy
+from protodask.budget.greedy import TradeOff, checked_sequences, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_building import SearchSettings, index_exploration, search_sets, warn_of_assumption
@@ -42,6 +42,7 @@ from protodask.budget.prediction import Prediction, Predictor, look_up_all, meas
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
+from protodask.evaluation.interval import is_real
 from protodask.prototypes.estimator import PrototypeSetClassifier
 from protodask.prototypes.estimator_rows import checked_labels
 
@@ -296,10 +297,12 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_measuring(self.cost_repeats, self.cost_quantile, self.cost_degree, self.headroom)
         if self.method == "index":
             check_exploration(len(extractors), self.alpha, self.monotone_error, self.most_fits)
-        if not 0 < self.overhead_quantile <= 1:
+        else:
+            checked_sequences(self.trade_offs, self.most_fits)
+        if not (is_real(self.overhead_quantile) and 0 < self.overhead_quantile <= 1):
             raise InputError(
                 "bad-setting",
-                f"overhead_quantile is {self.overhead_quantile}.",
+                f"overhead_quantile is {self.overhead_quantile!r}.",
                 "Give a share above 0, and 1 for the worst case.",
             )
         if not self.timed and self.costs is None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
@@ -26,6 +27,8 @@ from protodask.budget.noise import Estimate
 from protodask.budget.recorded import expanded_with
 from protodask.engine import EngineLike
 from protodask.errors import InputError
+from protodask.evaluation.interval import is_real
+from protodask.prototypes.setting_checks import check_count
 
 ACCURACY_ONLY = 0.0
 COST_ONLY = math.inf
@@ -149,16 +152,13 @@ def _grow(
     size: float,
     most_fits: int | None,
 ) -> list[_Growing]:
-    if not (math.isfinite(size) and curves.low <= size <= curves.high):
+    if not (is_real(size) and math.isfinite(size) and curves.low <= size <= curves.high):
         raise InputError(
             "bad-setting",
-            f"The size that greedy sequences are made for is {size:g}.",
+            f"The size that greedy sequences are made for is {size!r}.",
             f"Give a number from {curves.low:g} to {curves.high:g}, such as the median size of the items.",
         )
-    if most_fits is not None and most_fits < 1:
-        raise InputError("bad-setting", f"most_fits is {most_fits}.", "Allow at least one fit, or leave it out.")
-    given = None if trade_offs is None else _numbers(trade_offs)
-    most = math.inf if most_fits is None else most_fits
+    given, most = checked_sequences(trade_offs, most_fits)
     prices = [curves.at(frozenset([feature]), size) for feature in range(curves.n_features)]
     known.ask([frozenset()])
     growing = [_Growing(trade_off, prices) for trade_off in given or _default_trade_offs(known, prices, most)]
@@ -169,15 +169,24 @@ def _grow(
     return growing
 
 
-def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
-    if isinstance(trade_offs, str) or len(trade_offs) == 0:
+def checked_sequences(trade_offs: Any, most_fits: Any) -> tuple[list[float] | None, float]:
+    """Trade-offs as ascending numbers, and the most fits there may be; refused where they make no sense."""
+    most = most_fits.item() if isinstance(most_fits, np.generic) else most_fits
+    if most is not None:
+        check_count("most_fits", most, 1)
+    return None if trade_offs is None else _numbers(trade_offs), math.inf if most is None else most
+
+
+def _numbers(trade_offs: Any) -> list[float]:
+    given = list(trade_offs) if np.iterable(trade_offs) and not isinstance(trade_offs, str) else []
+    if not given:
         raise InputError(
             "bad-setting",
             f"The trade-offs are {trade_offs!r}.",
             'Give a list with at least one, such as ["accuracy", 0.1, "cost"].',
         )
     found: list[float] = []
-    for trade_off in trade_offs:
+    for trade_off in given:
         try:
             found.append(_NAMED[trade_off] if trade_off in _NAMED else float(trade_off))
         except (TypeError, ValueError):

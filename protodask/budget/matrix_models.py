@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.utils import check_random_state
 
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.noise import Estimate
@@ -112,8 +113,10 @@ def fit_all(box: MatrixModels, sets: Sequence[FeatureSet], engine: Engine) -> di
 
 def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: Sequence[Any]) -> Any:
     """Folds stratified by class, with groups kept together where there are any."""
-    if not isinstance(n_folds, int) or n_folds < 2:
+    if not isinstance(n_folds, int | np.integer) or n_folds < 2:
         raise InputError("bad-setting", f"folds is {n_folds!r}.", "Give at least two.")
+    with refusing(ValueError, "bad-setting", f"random_state is {seed!r}", "Give a whole number from 0 to 2**32 - 1."):
+        check_random_state(seed)
     counts = np.bincount(codes)
     rarest = int(counts.argmin())
     if counts[rarest] < n_folds:

@@ -694,6 +694,7 @@ def test_fit__refuses_what_makes_no_sense(world: World) -> None:
     failing_fit(world, ("bad-setting", "method", "'best'"), method="best")
     failing_fit(world, ("bad-setting", "folds", 1), folds=1)
     failing_fit(world, ("bad-setting", "folds", "'5'"), folds="5")
+    assert fitted(world, folds=np.int64(3)).index_.expanded
     failing_fit(world, ("wrong-type", "Groups"), groups=np.array(["a", 3] * 15, dtype=object))
     failing_fit(world, ("bad-value", "no group"), groups=[1, 2, 3, 4, math.nan] * 6)
     failing_fit(world, ("bad-value", "no group"), groups=["a", "b", None] * 10)
@@ -771,6 +772,12 @@ def test_predict__refuses_what_makes_no_sense(by_index: BudgetedClassifier, item
         ({"cost_quantile": "worst"}, ("bad-setting", "quantile", "'worst'")),
         ({"cost_degree": 1.5}, ("bad-setting", "degree", "1.5", 10)),
         ({"headroom": "much"}, ("bad-setting", "headroom", "'much'")),
+        ({"overhead_quantile": "worst"}, ("bad-setting", "overhead_quantile", "'worst'")),
+        ({"random_state": -1}, ("bad-setting", "random_state", -1)),
+        ({"random_state": "a"}, ("bad-setting", "random_state", "'a'")),
+        ({"method": "greedy", "trade_offs": 5}, ("bad-setting", "trade-offs", 5)),
+        ({"method": "greedy-index", "trade_offs": [-1.0]}, ("bad-setting", "trade-off", "-1.0")),
+        ({"method": "greedy", "most_fits": "few"}, ("bad-setting", "most_fits", "'few'")),
         ({"costs": [[-1.0]]}, ("bad-value", 0)),
         ({"costs": {"other": [1.0]}}, ("setting-missing", "'one'")),
     ],

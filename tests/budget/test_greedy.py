@@ -356,6 +356,7 @@ def test_expander_failures__leave_an_empty_index() -> None:
         ([-1.0], ("bad-setting", "-1.0")),
         ([math.nan], ("bad-setting", "nan")),
         ([None], ("bad-setting",)),
+        (5, ("bad-setting", 5)),
     ],
 )
 def test_make_greedy__refuses_trade_offs(trade_offs: list[float], expected: tuple[Any, ...]) -> None:
@@ -369,11 +370,12 @@ def test_make_greedy__refuses_what_makes_no_sense() -> None:
     assert build_greedy(PRICES, by_hand).size == 0.0, "none is needed where no cost depends on it"
     with refused("bad-setting", 5, 2):
         build_greedy(PRICES, by_hand, sizes=(2, 4), size=5.0)
-    for size in (math.inf, math.nan):
+    for size in (math.inf, math.nan, "large"):
         with refused("bad-setting", f"{size}", 2):
-            build_greedy(PRICES, by_hand, sizes=(2, math.inf), size=size)
-    with refused("bad-setting", "most_fits", 0):
-        build_greedy(PRICES, by_hand, size=1.0, most_fits=0)
+            build_greedy(PRICES, by_hand, sizes=(2, math.inf), size=size)  # type: ignore[arg-type]
+    for most in (0, 1.5, "few"):
+        with refused("bad-setting", "most_fits", repr(most)):
+            build_greedy(PRICES, by_hand, size=1.0, most_fits=most)  # type: ignore[arg-type]
     with refused("wrong-shape", 1, 3):
         build_greedy(PRICES, by_hand, size=1.0, feature_names=["a"])
     index = build_greedy(PRICES, by_hand, sizes=(0, 4))
