@@ -48,6 +48,7 @@ from protodask.evaluation.score_bins import (
     coarsen,
     refine_bins,
 )
+from protodask.prototypes.setting_checks import unwrap_numbers
 from protodask.prototypes.splines import Floats, Spline
 
 STRADDLING_SHARE = 1e-6
@@ -126,8 +127,9 @@ class SplineSettings:
     supported_ends: bool | None = None
 
     def __post_init__(self) -> None:
+        unwrap_numbers(self)
         count: Any = self.n_bins
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST_BINS:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_BINS:
             raise InputError(
                 "bad-setting", f"The number of bins is {count!r}.", f"Give a whole number from 1 to {MOST_BINS}."
             )

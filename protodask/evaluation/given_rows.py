@@ -85,7 +85,7 @@ def row_numbers(block: Block, name: str) -> NDArray[np.float64]:
 def usable_weights(block: Block) -> NDArray[np.float64] | None:
     """The weights of the rows of a block (see `row_weights`), or an error that names the first that is none."""
     if INCLUSION.name in block:
-        inclusion = block[INCLUSION.name]
+        inclusion = row_numbers(block, INCLUSION.name)
         require(
             block,
             (inclusion > 0) & (inclusion <= 1),

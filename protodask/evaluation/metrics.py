@@ -22,7 +22,7 @@ from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, area_interval
 from protodask.evaluation.given_rows import check_rows, check_weight, require, row_numbers, source_of, usable_weights
-from protodask.evaluation.interval import CONFIDENCE
+from protodask.evaluation.interval import CONFIDENCE, is_real
 from protodask.evaluation.outcomes import (
     PROBABILITY,
     Outcomes,
@@ -250,9 +250,9 @@ def _outcomes(
 
 
 def _check_clip(clip: float) -> float:
-    if not 0 <= clip < 1:
+    if not (is_real(clip) and 0 <= clip < 1):
         raise InputError(
-            "bad-setting", f"clip is {clip}.", "Give a probability from 0 (no clipping) to below 1, such as 1e-15."
+            "bad-setting", f"clip is {clip!r}.", "Give a probability from 0 (no clipping) to below 1, such as 1e-15."
         )
     return clip
 

@@ -206,7 +206,7 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
     weight: Floats | None
     if expected is not None:
         reward = reward - expected
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # what is not finite is refused below
         likelihood = match / propensity
         earned = reward * match / propensity
         product = earned if stands_for is None else stands_for * earned

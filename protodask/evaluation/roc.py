@@ -141,7 +141,8 @@ def compress_runs(score: NDArray[np.floating[Any]], positive: Floats, negative: 
     order = np.argsort(score, kind="stable")
     ordered = score[order]
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    return Runs(ordered[first], np.add.reduceat(positive[order], first), np.add.reduceat(negative[order], first))
+    with np.errstate(over="ignore"):  # infinite sums are known where they are used
+        return Runs(ordered[first], np.add.reduceat(positive[order], first), np.add.reduceat(negative[order], first))
 
 
 def area(runs: Runs) -> float:

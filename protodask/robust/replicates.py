@@ -11,6 +11,7 @@ from scipy import stats
 from protodask.data.arrays.values import unmasked
 from protodask.data.tables.frames import any_missing
 from protodask.errors import InputError, some
+from protodask.evaluation.interval import check_confidence
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import LARGEST, UncertainRows
 
@@ -125,10 +126,7 @@ def _check(table: NDArray[Any], ids: NDArray[Any], confidence: float, support: s
             f"In measurement {row}, of sample {ids[row]}, feature {feature} is not a finite number below {LARGEST:g}.",
             "Replace it, or leave out the measurement.",
         )
-    if not 0 < confidence < 1:
-        raise InputError(
-            "bad-setting", f"The confidence is {confidence}.", "Give a probability above 0 and below 1, such as 0.95."
-        )
+    check_confidence(confidence)
     if support not in get_args(Support):
         raise InputError(
             "unknown-name", f"There is no support {support!r}.", f"Choose one of {', '.join(get_args(Support))}."

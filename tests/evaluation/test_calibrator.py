@@ -468,6 +468,11 @@ def test_fit__refuses_other_than_a_number_of_bins(n_bins: Any) -> None:
         Calibrator(n_bins).fit(GOOD, CODES)
 
 
+def test_fit__numbers_of_bins_may_be_those_of_numpy() -> None:
+    found = Calibrator(np.int64(2)).fit(GOOD, CODES)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found.transform(GOOD), Calibrator(2).fit(GOOD, CODES).transform(GOOD))
+
+
 MASKED = np.ma.masked_array([0.5], True)
 
 

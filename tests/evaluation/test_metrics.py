@@ -449,8 +449,9 @@ def test_metrics__of_arrays_outside_memory_are_those_in_memory(tmp_path: Path) -
 
 
 def test_log_loss__refuses_a_clip_that_is_no_probability() -> None:
-    with refused("bad-setting", "from 0", "clip", "1.5"):
-        log_loss(TWO, CODES, clip=1.5)
+    for clip in (1.5, "a", None):
+        with refused("bad-setting", "from 0", "clip", repr(clip)):
+            log_loss(TWO, CODES, clip=clip)  # type: ignore[arg-type]
 
 
 def test_roc_auc__refuses_an_unknown_average() -> None:

@@ -649,6 +649,11 @@ def test_policy_value__doubly_robust_refuses(code: Code, facts: list[str], more:
         policy_value(**log)
 
 
+def test_policy_value__refuses_inclusions_that_cannot_be_divided_by() -> None:
+    with refused("bad-value", "inclusion", "row 0", 5e-324):
+        policy_value([1, 1], [0.0, 1.0], [0.5, 0.5], [5e-324, 1.0])
+
+
 def test_policy_value__refuses_more_dropped_records_than_anyone_counts() -> None:
     assert policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], dropped_zeros=10**30).value == pytest.approx(2e-30)
     with refused("bad-setting", "dropped records", "10^30"):

@@ -144,7 +144,8 @@ def test_from_replicates__bad_input(
 
 
 def test_from_replicates__bad_settings() -> None:
-    with refused("bad-setting", "confidence is 95", 0, 1):
-        from_replicates([[1.0], [2.0]], [0, 0], 95)
+    for confidence in (95, "high"):
+        with refused("bad-setting", f"confidence is {confidence!r}", 0, 1):
+            from_replicates([[1.0], [2.0]], [0, 0], confidence)  # type: ignore[arg-type]
     with refused("unknown-name", "wide", "widened", "range"):
         from_replicates([[1.0], [2.0]], [0, 0], support="wide")  # type: ignore[arg-type]
