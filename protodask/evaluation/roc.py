@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from protodask.engine import Engine, Source
 from protodask.engine.records import Floats
 from protodask.evaluation.auc_interval import ClassTotals, Spread, delong_spread
+from protodask.evaluation.given_rows import check_weight
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.rank_cells import Cells, area_of_cells, bin_rows, cells_of_bins
 from protodask.evaluation.score_bins import BIN_BYTES, FIRST_FREE, BoundedBins, affordable_bins
@@ -168,6 +169,8 @@ def _scaled(weight: Floats, total: float) -> Floats:
 def finish_areas(curves: Curves, classes: ClassTotals | None = None) -> Areas:
     """The areas under merged curves; for their deviation, the totals of the classes (K,)."""
     ordered = [cells_of_bins(curve.bins) if isinstance(curve, BoundedBins) else curve for curve in curves]
+    with np.errstate(over="ignore"):
+        check_weight(float(ordered[0].positive.sum() + ordered[0].negative.sum()))
     value, error = np.array([area_and_error(one) for one in ordered]).T
     spread = None
     if len(ordered) == 1 and classes is not None:

@@ -454,6 +454,13 @@ def test_log_loss__refuses_a_clip_that_is_no_probability() -> None:
             log_loss(TWO, CODES, clip=clip)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("metric", [log_loss, accuracy, balanced_accuracy, confusion_matrix, brier_score, roc_auc])
+def test_metrics__refuse_weights_that_nothing_can_be_divided_by(metric: Any) -> None:
+    for weight, code in ((0.0, "no-rows"), (1e308, "overflow")):
+        with refused(code, "weights"):  # type: ignore[arg-type]
+            metric(np.repeat(TWO, 3, axis=0), np.repeat(CODES, 3), np.full(3 * len(CODES), weight))
+
+
 def test_roc_auc__refuses_an_unknown_average() -> None:
     with refused("unknown-name", "'micro'", '"macro"', '"weighted"', "average"):
         roc_auc(TWO, CODES, average="micro")  # type: ignore[arg-type]
