@@ -150,10 +150,11 @@ def rows_of_any_class(
     )
     encoder = source.encoder
     if (known or target is not None) and encoder.target_name is None:
+        command = "predict" if isinstance(model, PrototypeSet) else "robust predict"
         raise InputError(
             "column-missing",
             f"The table {path} has no column {name!r} with the true classes.",
-            "Name that column with --target, or use `protodask predict`, which needs none.",
+            f"Name that column with --target, or use `protodask {command}`, which needs none.",
         )
     roles = ("weight", weight, encoder.weight_name), ("inclusion", inclusion, encoder.inclusion_name)
     for what, column, found in roles:

@@ -278,7 +278,19 @@ def test_evaluate__of_a_table_without_the_classes_names_the_option(
     pd.read_csv(measured.csv).rename(columns={"sick": "ill"}).to_csv(tmp_path / "t.csv", index=False)
     done = call("robust", "evaluate", measured.model, tmp_path / "t.csv", "--drop", "ill")
     check_failed(done, 1, "column-missing", tmp_path / "t.csv", "'sick'", "--target")
+    assert "`protodask robust predict`" in done.stderr
     assert call("robust", "evaluate", measured.model, tmp_path / "t.csv", "--target", "ill").exit_code == 0
+
+
+def test_predict__of_missing_bounds_proposes_nothing_that_was_done(
+    call: Call, measured: Measured, tmp_path: Path
+) -> None:
+    table = pd.read_csv(measured.csv)
+    table.loc[3, "iron.low"] = np.nan
+    table.to_csv(tmp_path / "t.csv", index=False)
+    done = call("robust", "predict", measured.model, tmp_path / "t.csv", "--out", tmp_path / "p", "--unseen", "zero")
+    check_failed(done, 1, "bad-value", "iron.low", "row 3")
+    assert "--unseen" not in done.stderr
 
 
 @pytest.mark.parametrize(("weight", "code"), [(0.0, "no-rows"), (1.7e308, "overflow")])

@@ -350,7 +350,8 @@ def encode_features(
             problems.append(_encode_categories(table[column.name], column, part, unseen, marks))
     if marks is not None:
         out[marks] = 0
-    return first_problem(problems)
+    found = first_problem(problems)
+    return replace(found, remedy=REMOVE) if found and unseen == "zero" and found.remedy == FILL else found
 
 
 def _encode_matrix(
