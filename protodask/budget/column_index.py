@@ -22,7 +22,7 @@ from protodask.budget.index_building import (
 )
 from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress
 from protodask.budget.recorded import recorded
-from protodask.data.format.dataset import Dataset
+from protodask.data.format.dataset import Dataset, no_dataset
 from protodask.data.format.schema import Label
 from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import EngineLike, open_engine
@@ -89,6 +89,8 @@ def build_column_budget(
     `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,
     sizes, `alpha` or `most_fits` uses it again.
     """
+    if not isinstance(data, Dataset):
+        raise no_dataset(data)
     settings = SearchSettings(search, alpha, monotone_error, diminishing_returns, most_fits, size)
     chosen = feature_columns(data.columns, features, sizes, without)
     with budgeted(data, chosen, config, settings, folds, run_dir, engine, listen) as found:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.arrays.keyed import stream_key
 from protodask.data.arrays.rows import BlockNumbers
-from protodask.data.format.dataset import Dataset
+from protodask.data.format.dataset import Dataset, no_dataset
 from protodask.data.format.schema import INCLUSION, row_weights
 from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free, check_outside
@@ -199,6 +199,8 @@ def drawn(
     overwrite: bool,
 ) -> tuple[Dataset, RateDraw, KeptCounts]:
     """What `subsample` writes, how it was drawn, and how many rows that keeps."""
+    if not isinstance(dataset, Dataset):
+        raise no_dataset(dataset)
     where = locate(out)
     check_rates(rates, budget)
     seed = checked_seed(seed)

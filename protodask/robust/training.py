@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.format.dataset import Dataset, UnweightedSource
+from protodask.data.format.dataset import Dataset, UnweightedSource, no_dataset
 from protodask.data.format.schema import FEATURES, Column
 from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, open_engine
@@ -103,6 +103,8 @@ def robustly_fitted(
 
     If the body fails the run directory stays in any case.
     """
+    if not isinstance(data, Dataset):
+        raise no_dataset(data)
     settings = RobustConfig() if config is None else config
     if settings.weighted:
         warn_of_large_weights(data.summary)

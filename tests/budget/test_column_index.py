@@ -315,3 +315,8 @@ def test_build_column_budget__without_a_set_that_can_be_fitted_says_why(
     monkeypatch.setattr("protodask.budget.column_models.first_model", fails)
     with refused("user-code", 7, "It is too dark. Switch on the light."):
         build_column_budget(data, COSTS, engine=engine, **SETTINGS)
+
+
+def test_build__of_a_path_asks_for_a_dataset() -> None:
+    with refused("wrong-type", "str", "Dataset.open"):
+        build_column_budget("data.zarr", COSTS)  # type: ignore[arg-type]

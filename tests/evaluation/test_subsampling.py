@@ -470,3 +470,8 @@ def test_check_rates__refuses_other_than_a_rate_for_each_class(rates: Any) -> No
 def test_checked_seed__refuses_a_truth_value() -> None:
     with refused("bad-setting", "from 0 to 2**64 - 1", "seed", True):
         checked_seed(True)
+
+
+def test_subsample__of_a_path_asks_for_a_dataset(tmp_path: Path) -> None:
+    with refused("wrong-type", "str", "Dataset.open"):
+        subsample("data.zarr", tmp_path / "part.zarr", budget=10)  # type: ignore[arg-type]

@@ -353,3 +353,8 @@ def test_weights__too_large_to_compute_with_are_refused(known: Known, tmp_path: 
     for solver in ("conic", "bundle"):
         with refused("bad-setting", "C", "2e-38"):
             RobustClassifier("S", C=1e-40, solver=solver).fit(rows, y)
+
+
+def test_fit_robust__of_a_path_asks_for_a_dataset() -> None:
+    with refused("wrong-type", "str", "Dataset.open"):
+        fit_robust("data.zarr")  # type: ignore[arg-type]
