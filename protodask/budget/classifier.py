@@ -40,6 +40,7 @@ from protodask.budget.measuring import (
 from protodask.budget.polynomials import Floats
 from protodask.budget.prediction import Prediction, Predictor, look_up_all, measure_overhead
 from protodask.budget.recorded import recorded
+from protodask.data.tables.frames import array_of_names
 from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.interval import is_real
@@ -210,7 +211,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ends = np.cumsum(extracted.widths)
         spans = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, extracted.widths, strict=True))
         # As numbers: texts are sorted once, not for each set of features.
-        belonging = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        belonging = None if groups is None else np.unique(array_of_names(groups), return_inverse=True)[1]
         box = MatrixModels(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds, belonging)
         with open_engine(self.engine) as engine:
             with recorded(expander(box.accuracy, engine), record, {"rows": _key(box)}) as expand:

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.noise import Estimate
 from protodask.budget.polynomials import Floats
-from protodask.data.tables.frames import refuse_ungrouped
+from protodask.data.tables.frames import array_of_names, refuse_ungrouped
 from protodask.engine import Engine, one_blas_thread, thread_engine
 from protodask.engine.together import each_together
 from protodask.errors import InputError, refusing
@@ -129,7 +129,7 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
     if groups is None:
         parts = StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(empty, codes)
     else:
-        own = np.asarray(groups)
+        own = array_of_names(groups)
         if own.shape != codes.shape:
             raise InputError(
                 "wrong-shape",

@@ -48,7 +48,7 @@ from numpy.typing import ArrayLike
 from protodask.budget.polynomials import Floats
 from protodask.data.arrays.keyed import dealt
 from protodask.data.arrays.values import unmasked
-from protodask.data.tables.frames import refuse_ungrouped
+from protodask.data.tables.frames import array_of_names, refuse_ungrouped
 from protodask.errors import InputError, refusing
 
 CONFIDENCE = 0.95
@@ -116,7 +116,7 @@ class Estimate:
         remedy = "Give numbers of 0 or more, not all of them 0."
         with refusing((TypeError, ValueError), "wrong-type", "The weights of the rows are no numbers", remedy):
             weights = np.ones(n_rows) if weight is None else np.asarray(unmasked(weight), dtype=np.float64)
-        keys = np.arange(n_rows) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        keys = np.arange(n_rows) if groups is None else np.unique(array_of_names(groups), return_inverse=True)[1]
         if is_right.dtype != np.bool_ or is_right.ndim != 1 or not is_right.shape == weights.shape == keys.shape:
             raise InputError(
                 "wrong-shape",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.arrays.rows import RangedRows, RowRange
-from protodask.data.tables.frames import refuse_ungrouped
+from protodask.data.tables.frames import array_of_names, refuse_ungrouped
 from protodask.decisions.deciding import Method, check_method
 from protodask.decisions.group_tables import (
     GROUP,
@@ -70,7 +70,7 @@ def decide_groups(
     """
     check_method(method)
     values = read_probabilities(probability)
-    labels = np.asarray(group)
+    labels = array_of_names(group)
     if labels.shape != values.shape:
         raise InputError(
             "wrong-shape",

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from protodask.data.arrays.values import unmasked
-from protodask.data.tables.frames import any_missing
+from protodask.data.tables.frames import any_missing, array_of_names
 from protodask.errors import InputError, some
 from protodask.evaluation.interval import check_confidence
 from protodask.robust.terms import Floats
@@ -48,7 +48,7 @@ def from_replicates(
     A support that is not given is a guess: the widened range of ten measurements of a normal number misses one new one
     in nine. So S, and "-I" where the support decides, may certify probabilities near 0 that are not so small.
     """
-    table, ids = np.asarray(unmasked(values)), np.asarray(sample)
+    table, ids = np.asarray(unmasked(values)), array_of_names(sample)
     _check(table, ids, confidence, support)
     if any_missing(sample):
         raise InputError("bad-value", "A measurement has no sample.", "Give the sample that it is of, or leave it out.")

@@ -115,6 +115,11 @@ def test_estimate__refuses_groups_of_other_rows() -> None:
         Estimate.of_rows([True, False], groups=[1, 2, 3])
 
 
+def test_estimate__groups_are_whole_numbers_that_float64_would_round() -> None:
+    right, groups = np.arange(40) % 3 > 0, [2**63 + number // 2 for number in range(30)] + list(range(10))
+    assert Estimate.of_rows(right, groups=groups) == Estimate.of_rows(right, groups=np.array(groups, dtype=object))
+
+
 @pytest.mark.parametrize("missing", [math.nan, None])
 def test_estimate__refuses_rows_without_a_group(missing: Any) -> None:
     with refused("bad-value", "A row has no group"):

@@ -241,6 +241,12 @@ def test_decide_groups__refuses_items_without_a_group(group: Any) -> None:
         decide_groups([0.1, 0.2], group)
 
 
+def test_decide_groups__of_whole_numbers_that_float64_would_round() -> None:
+    found = decide_groups([0.1, 0.9, 0.5, 0.3], [2**63 + 1, 2**63 + 2, 5, 2**63 + 2])
+    assert found.group.tolist() == [2**63 + 1, 2**63 + 2, 5]
+    assert found.n.tolist() == [1, 2, 1]
+
+
 def test_decide_groups__refuses_groups_of_mixed_types() -> None:
     with refused("wrong-type"):
         decide_groups([0.1, 0.2], np.array([1, "a"], dtype=object))

@@ -143,6 +143,14 @@ def test_from_replicates__bad_input(
         from_replicates(values, sample)
 
 
+def test_from_replicates__samples_are_whole_numbers_that_float64_would_round() -> None:
+    rows, samples = from_replicates(
+        [[1.0], [2.0], [5.0], [6.0], [8.0], [9.0]], [2**63 + 1] * 2 + [2**63 + 2] * 2 + [3] * 2
+    )
+    assert samples.tolist() == [3, 2**63 + 1, 2**63 + 2]
+    assert rows.mean_midpoint[:, 0].tolist() == [8.5, 1.5, 5.5]
+
+
 def test_from_replicates__bad_settings() -> None:
     for confidence in (95, "high"):
         with refused("bad-setting", f"confidence is {confidence!r}", 0, 1):

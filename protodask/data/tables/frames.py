@@ -199,6 +199,18 @@ def decoded(column: Any) -> Any:
     return column.cast(kind.value_type) if hasattr(kind, "index_type") else column
 
 
+def array_of_names(values: Any) -> NDArray[Any]:
+    """Some groups, or other names that rows have, as an array: whole numbers of a list as they are, also where NumPy
+    would round them to float64.
+    """
+    found = np.asarray(values)
+    if found.dtype.kind == "f" and not hasattr(values, "dtype"):
+        listed = np.asarray(values, dtype=object)
+        if all(isinstance(value, int | np.integer) for value in listed.flat):
+            return listed
+    return found
+
+
 def refuse_ungrouped(groups: Any, row: str) -> None:
     """Refuse groups of rows, or of what is called otherwise here, of which one is missing."""
     if any_missing(groups):
