@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from protodask.budget.column_models import ColumnFits, ModelsProgress, column_expander, fit_sets, fit_shape
 from protodask.budget.expansions import Expand, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
@@ -93,7 +95,8 @@ def build_column_budget(
         raise no_dataset(data)
     settings = SearchSettings(search, alpha, monotone_error, diminishing_returns, most_fits, size)
     chosen = feature_columns(data.columns, features, sizes, without)
-    with budgeted(data, chosen, config, settings, folds, run_dir, engine, listen) as found:
+    n_folds = folds.item() if isinstance(folds, np.generic) else folds
+    with budgeted(data, chosen, config, settings, n_folds, run_dir, engine, listen) as found:
         index = found.budget.index
     warn_of_failures(index.failures, index.expanded, stacklevel=2)
     warn_of_assumption(index, stacklevel=2)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from protodask.budget.polynomials import Integers
 from protodask.data.format.schema import FEATURES, Column
 from protodask.engine import Block
 from protodask.engine.sources import ViewedSource
-from protodask.errors import InputError, some
+from protodask.errors import InputError, refusing, some
 from protodask.prototypes.training_data import TrainingData
 
 Costed = tuple[Sequence[str], Sequence[float]]
@@ -50,11 +51,14 @@ def feature_columns(
 
     Every column belongs to one feature, or is left out by being named in `without`.
     """
-    if not features:
+    given: Any = features
+    if not isinstance(given, Mapping) or not given:
         raise InputError("setting-missing", "No feature has a cost.", "Give each feature its columns and its cost.")
+    costed = {name: _columns_and_cost(name, each) for name, each in given.items()}
+    without = [without] if isinstance(without, str) else without
     known = [column.name for column in columns]
     owner: dict[str, str] = {}
-    for name, (own, _) in features.items():
+    for name, (own, _) in costed.items():
         if not own:
             raise InputError("setting-missing", f"The feature {name!r} has no columns.", "Name at least one for it.")
         for column in own:
@@ -84,8 +88,7 @@ def feature_columns(
             "Give each a cost, 0 where it is free, or leave it out by listing it under `without`.",
         )
     CostCurves.of([[0.0]], sizes)  # so that no feature is blamed for them
-    coefficients = [[float(value) for value in cost] for _, cost in features.values()]
-    for name, cost in zip(features, coefficients, strict=True):
+    for name, (_, cost) in costed.items():
         if not cost:
             raise InputError(
                 "setting-missing", f"The feature {name!r} has no cost.", "Give a list of coefficients, constant first."
@@ -98,8 +101,15 @@ def feature_columns(
                 f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]:g} to {sizes[1]:g}.",
                 error.remedy,
             ) from error
-    curves = CostCurves.of(padded(coefficients), sizes)
-    return FeatureColumns(tuple(features), tuple(tuple(own) for own, _ in features.values()), curves)
+    owned, costs = zip(*costed.values(), strict=True)
+    return FeatureColumns(tuple(costed), owned, CostCurves.of(padded(costs), sizes))
+
+
+def _columns_and_cost(name: str, given: Any) -> tuple[tuple[str, ...], list[float]]:
+    seen, remedy = f"The feature {name!r} is given no columns and cost", "Give them such as (['age'], [2.0, 0.1])."
+    with refusing((TypeError, ValueError), "wrong-type", seen, remedy):
+        own, cost = given
+        return (own,) if isinstance(own, str) else tuple(own), [float(value) for value in cost]
 
 
 def _take_columns(block: Block, kept: Integers) -> Block:

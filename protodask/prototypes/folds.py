@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,8 +158,9 @@ def make_folds(
     With `grouped`, by the array "group" of the source: the pass holds the counts by class of at most 16,384 groups
     and 32 MiB; of more groups, those whose hashes begin alike count as one, so that they share a fold.
     """
-    if not 2 <= n_folds <= MAX_FOLDS:
-        raise InputError("bad-setting", f"There would be {n_folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
+    given: Any = n_folds
+    if not isinstance(given, int | np.integer) or not 2 <= given <= MAX_FOLDS:
+        raise InputError("bad-setting", f"There would be {given!r} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
     if source.layout.n_rows == 0:
         raise InputError("no-rows", "There are no rows to share out.", "Give data with rows.")
     names = list(range(n_classes)) if classes is None else list(classes)

@@ -317,6 +317,14 @@ def test_build_column_budget__without_a_set_that_can_be_fitted_says_why(
         build_column_budget(data, COSTS, engine=engine, **SETTINGS)
 
 
+@pytest.mark.parametrize("folds", [1, 2.5, "many"])
+def test_build__refuses_what_is_no_number_of_folds(data: Dataset, engine: Engine, folds: Any) -> None:
+    with refused("bad-setting", f"{folds!r} folds", "from 2"):
+        build_column_budget(data, COSTS, engine=engine, **{**SETTINGS, "folds": folds})
+    again = build_column_budget(data, COSTS, engine=engine, **{**SETTINGS, "folds": np.int64(2), "most_fits": 1})
+    assert again.index.expanded == 1
+
+
 def test_build__of_a_path_asks_for_a_dataset() -> None:
     with refused("wrong-type", "str", "Dataset.open"):
         build_column_budget("data.zarr", COSTS)  # type: ignore[arg-type]

@@ -34,6 +34,11 @@ def test_encoded_positions__are_all_of_a_nominal_column() -> None:
     ("costs", "without", "expected"),
     [
         ({}, [], ("setting-missing",)),
+        (["a"], [], ("setting-missing", "columns", "cost")),
+        ({"first": [1.0]}, ["b", "c"], ("wrong-type", "'first'", "columns", "cost")),
+        ({"first": [1.0, 2.0]}, ["b", "c"], ("wrong-type", "'first'", "columns", "cost")),
+        ({"first": 1.0}, ["b", "c"], ("wrong-type", "'first'", "columns", "cost")),
+        ({"first": (["a"], ["much"])}, ["b", "c"], ("wrong-type", "'first'", "'much'")),
         ({"first": (["a"], [1.0])}, [], ("setting-missing", "`without`")),
         ({"first": (["a"], [1.0])}, ["b"], ("setting-missing", "`without`")),
         ({**COSTS, "more": (["d"], [1.0])}, [], ("column-missing", "'d'")),
@@ -52,6 +57,12 @@ def test_feature_columns__refuses_what_makes_no_sense(
 ) -> None:
     with refused(*expected):
         feature_columns(COLUMNS, costs, without=without)
+
+
+def test_feature_columns__a_single_column_needs_no_list() -> None:
+    columns = [Column("age"), Column("size")]
+    found = feature_columns(columns, {"first": ("age", [1.0])}, without="size")
+    assert found.columns == (("age",),)
 
 
 def test_feature_columns__blames_no_feature_for_sizes_in_the_wrong_order() -> None:
