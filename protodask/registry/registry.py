@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -31,12 +31,21 @@ from protodask.data.places.registry_state import (
 )
 from protodask.data.places.storage import check_outside, find_group
 from protodask.data.tables.source_files import bytes_digest
-from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
 from protodask.places import mask
 from protodask.registry import changing
 from protodask.registry.copying import copy_group, read_file, write_file
 from protodask.registry.differences import Difference, difference
-from protodask.registry.versions import Model, Version, fingerprint_of, kind_of, load_any, read_version, record_of
+from protodask.registry.versions import (
+    Model,
+    Version,
+    fingerprint_of,
+    kind_of,
+    listed_version,
+    load_any,
+    read_version,
+    record_of,
+)
 
 DAMAGE = ("damaged", "not-found", "wrong-kind")
 """Codes of errors that say that a version is not whole; others say that it could not be looked at."""
@@ -95,15 +104,18 @@ class Registry:
         return tuple(self._state().entries)
 
     def versions(self) -> tuple[Version, ...]:
-        """All versions, oldest first."""
+        """All versions, oldest first; one whose own file is gone or damaged says so."""
         state = self._state()
         found = []
         for entry in state.entries.values():
             try:
                 found.append(read_version(self.path, state, entry))
-            except Exception:
-                if entry.number in self._state().entries:  # else it was removed between the two looks
+            except Exception as error:
+                if entry.number not in self._state().entries:  # removed between the two looks
+                    continue
+                if not isinstance(error, FormatError):
                     raise
+                found.append(replace(listed_version(self.path, state, entry), unreadable=str(error)))
         return tuple(found)
 
     def version(self, reference: str | int) -> Version:

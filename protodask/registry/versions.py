@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,21 +49,23 @@ class Version:
     aliases: tuple[str, ...]
     files: Mapping[str, str]
     """Paths of the attached files by name."""
-    note: str | None
-    metrics: Mapping[str, Any] | None
+    note: str | None = None
+    metrics: Mapping[str, Any] | None = None
     """As the file had them."""
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the last training."""
-    data: tuple[str, ...]
+    data: tuple[str, ...] = ()
     """Fingerprints of the datasets of the trainings, the last one last."""
-    rows: int | None
+    rows: int | None = None
     """Of the last training."""
-    code: Mapping[str, str]
+    code: Mapping[str, str] = field(default_factory=dict)
     """Versions of protodask, Python and NumPy at the last training."""
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, int] = field(default_factory=dict)
     """How many batches, prototypes, planes and the like the model has."""
-    features: tuple[str, ...]
+    features: tuple[str, ...] = ()
     """Names of those that the model uses."""
+    unreadable: str | None = None
+    """What is wrong with its own file, and what to do; nothing is known from the note on, then."""
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -83,6 +85,7 @@ class Version:
             "code": dict(self.code),
             **self.sizes,
             "features": list(self.features),
+            "unreadable": self.unreadable,
         }
 
 
@@ -150,8 +153,21 @@ def _features(model: Model) -> list[str]:
     return [model.feature_names[index] for index in model.active_features]
 
 
+def listed_version(registry: str, state: RegistryState, entry: Entry) -> Version:
+    """A version with what the registry says of it."""
+    return Version(
+        number=entry.number,
+        path=place_of(registry, entry),
+        kind=entry.kind,
+        fingerprint=entry.fingerprint,
+        published=entry.published,
+        aliases=tuple(sorted(name for name, number in state.named.items() if number == entry.number)),
+        files={name: place_of(registry, entry, name) for name in entry.files},
+    )
+
+
 def read_version(registry: str, state: RegistryState, entry: Entry) -> Version:
-    """A version with what its own file says of it."""
+    """The same with what its own file says of it."""
     folder = inside(inside(registry, VERSIONS), entry.folder)
     where = mask(inside(folder, VERSION_FILE))
     with storage_errors(folder, "reading"):
@@ -171,14 +187,8 @@ def read_version(registry: str, state: RegistryState, entry: Entry) -> Version:
     for name, record in (*objects.items(), *(() if metrics is None else (("metrics", metrics),))):
         if not isinstance(record, dict):
             fields.damaged(f"{name} is not an object")
-    return Version(
-        number=entry.number,
-        path=place_of(registry, entry),
-        kind=entry.kind,
-        fingerprint=entry.fingerprint,
-        published=entry.published,
-        aliases=tuple(sorted(name for name, number in state.named.items() if number == entry.number)),
-        files={name: place_of(registry, entry, name) for name in entry.files},
+    return replace(
+        listed_version(registry, state, entry),
         note=fields.optional_text("note"),
         metrics=metrics,
         settings=objects["settings"] or {},

@@ -121,6 +121,23 @@ def test_registry_list__shows_versions_and_moves(registry: str, call: Call) -> N
     ]
 
 
+def test_registry_list__names_what_is_unreadable(registry: str, call: Call) -> None:
+    before = result(call, "registry", "list", registry)["versions"]
+    record = Path(before[0]["path"]).parent / "version.json"
+    record.unlink()
+    done = call("registry", "list", registry)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[1].split()[:2] == ["1", "previous"]
+    assert lines[1].split()[-1] == "(unreadable)"
+    assert lines[2].split()[-3:] == ["0.25", "the", "2."]
+    assert lines[4].startswith(f"Version 1 is unreadable. There is no file {record}.")
+    first, second = result(call, "registry", "list", registry)["versions"]
+    assert second == before[1]
+    assert str(record) in first["unreadable"]
+    check_failed(call("registry", "show", registry, "1"), 1, "damaged", record)
+
+
 def test_registry_show__tells_all_of_a_version(registry: str, models: Path, call: Call) -> None:
     done = call("registry", "show", registry)
     assert "note           the 2." in done.stdout

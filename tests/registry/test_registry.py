@@ -25,6 +25,7 @@ from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features
 from protodask.registry import Registry, changing
 from protodask.registry import registry as registry_module
+from protodask.registry.versions import Version
 from protodask.robust import RobustConfig, RobustModel, load_robust_model
 from protodask.robust.model import robust_fingerprint
 
@@ -40,7 +41,7 @@ def assert_clean(place: str | Path) -> None:
     """Nothing lies there but what the registry lists."""
     registry = Registry.open(place)
     assert set(os.listdir(place)) <= {"registry.json", "versions"}
-    listed = {Path(version.path).parent.name for version in registry.versions()}
+    listed = {Path(version.path).parent.name for version in registry.versions() if version.unreadable is None}
     versions = Path(place) / "versions"
     assert (set(os.listdir(versions)) if versions.exists() else set()) == listed
 
@@ -440,13 +441,30 @@ def test_version__that_is_damaged_says_so(tmp_path: Path, model_at: Models) -> N
     for text, code in changes:
         record.write_text(text)
         with refused(code, record, "the model again", kind=FormatError):
-            registry.versions()
+            registry.version(1)
     record.unlink()
     with refused("damaged", record, "publish the model again", kind=FormatError):
         registry.version(1)
     (path / "zarr.json").write_text("{}")
     with refused("wrong-kind", path, "`protodask fit`", kind=FormatError):
         load_model(f"{registry.path}@champion")
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"format": "protodask-registry-version", "version": 99}'])
+def test_versions__has_one_that_is_damaged_beside_the_others(
+    content: str | None, tmp_path: Path, model_at: Models
+) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    whole = [registry.publish(model_at(number), alias="champion", note="a note").version for number in range(3)]
+    record = Path(whole[1].path).parent / "version.json"
+    record.unlink() if content is None else record.write_text(content)
+    found = registry.versions()
+    assert (found[0], found[2]) == (replace(whole[0], aliases=()), whole[2])
+    with pytest.raises(FormatError) as refusal:
+        registry.version(2)
+    of_registry = Version(2, whole[1].path, "model", whole[1].fingerprint, whole[1].published, ("previous",), {})
+    assert found[1] == replace(of_registry, unreadable=str(refusal.value))
+    assert str(record) in str(found[1].unreadable)
 
 
 @pytest.mark.parametrize("lost", ["model.zarr/zarr.json", "model.zarr", "version.json", "files/note.txt", "."])

@@ -172,6 +172,9 @@ def _told_registry(registry: Registry) -> Iterator[Part]:
     metric = next((name for name in SHOWN_METRICS if any(name in (found.metrics or {}) for found in versions)), None)
     header = ["version", "aliases", "published", "kind", "model", "data", *([metric] if metric else []), "note"]
     yield Table(header, [_line(version, metric) for version in versions], whole=True)
+    for version in versions:
+        if version.unreadable:
+            yield f"Version {version.number} is unreadable. {version.unreadable}"
     newest = reversed(moves[-SHOWN_MOVES:])
     rows = [[_time(move.time), move.alias, _value(move.before), _value(move.after), move.why] for move in newest]
     yield ["The newest moves of aliases", Table(["time", "alias", "from", "to", "why"], rows, whole=True)]
@@ -186,7 +189,7 @@ def _line(version: Version, metric: str | None) -> list[str]:
         version.fingerprint[:SHOWN_DIGITS],
         version.data[-1][:SHOWN_DIGITS] if version.data else "",
         *([value_text((version.metrics or {}).get(metric, ""))] if metric else []),
-        version.note or "",
+        "(unreadable)" if version.unreadable else version.note or "",
     ]
 
 
