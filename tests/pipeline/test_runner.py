@@ -429,6 +429,7 @@ def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
         {"version": 5},
         {"ended": None},
         {"outputs": []},
+        {"files": []},
         {"seconds": "x"},
     ],
 )

@@ -25,6 +25,8 @@ from protodask.pipeline.steps.predict import PredictStep
 from protodask.pipeline.steps.sample_data import SampleDataStep
 from protodask.pipeline.telling.events import RunEnded, RunEvent, StepFailed, StepFresh
 from protodask.pipeline.telling.result import FilesFailedError
+from protodask.prototypes.model import load_model
+from protodask.prototypes.persistence import model_fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +123,38 @@ def test_step__that_was_killed_is_done_again_though_all_is_as_its_record_says(en
     assert [(plan.verdict, plan.why) for plan in dry_run(pipeline)] == [("to do", "it had begun, and did not end")]
     assert _statuses(_run(pipeline, engine)) == ["done"]
     assert _statuses(_run(pipeline, engine)) == ["fresh"]
+
+
+@pytest.mark.parametrize("told_by", ["content", "size"])
+@pytest.mark.parametrize("damage", ["changed", "truncated", "lost"])
+def test_step__whose_model_lost_a_chunk_is_done_again(
+    damage: str, told_by: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if told_by == "size":
+        monkeypatch.setattr("protodask.pipeline.state.identities.READ_BYTES", 100)
+    rows, model = f"{tmp_path}/rows.zarr", tmp_path / "model.zarr"
+    steps = (SampleDataStep("checker", 200, rows), FitStep(rows, str(model), candidates=20, recipe="source"))
+    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    _run(pipeline, engine)
+    before = model_fingerprint(load_model(model))
+    (chunk,) = (path for path in model.rglob("prototypes/c/**/*") if path.is_file())
+    content = chunk.read_bytes()
+    os.utime(chunk, (1, 1))  # as after copying all of it
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+    match damage:
+        case "changed":
+            chunk.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        case "truncated":
+            chunk.write_bytes(content[:-1])
+        case "lost":
+            chunk.unlink()
+    if (damage, told_by) == ("changed", "size"):  # whoever reads it will say so
+        assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+        return
+    assert [plan.why for plan in dry_run(pipeline)] == ["", f"files of {model} were changed by others"]
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "done"]
+    assert model_fingerprint(load_model(model)) == before
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
 
 
 @pytest.mark.filterwarnings("ignore:.*does not say from which files its rows are")

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from protodask.data.places.locations import file_system, is_url, locate, storage_errors
 from protodask.data.places.references import is_reference, reference_fingerprint
@@ -86,10 +87,34 @@ def _of_folder(where: str) -> str:
     return _of_tables(where) or f"folder {_digest(_listing(where))}"
 
 
+def identity_of_files(place: str) -> str | None:
+    """What identifies the files of a model or the like on a disk, where `identity` takes its attributes at their word:
+    a damaged chunk is told by it. Of many bytes it is the sizes alone; None elsewhere, and of datasets, which grow.
+    """
+    where = locate(place)
+    if is_url(where) or not os.path.isdir(where):
+        return None
+    attributes = _attributes(where)
+    if attributes is None or attributes["format"] == DATASET.format:
+        return None
+    files = _files(where)
+    read = sum(status.st_size for _, status in files) <= READ_BYTES
+    with storage_errors(where, "looking at"):
+        return _digest(
+            f"{name} {_of_file(os.path.join(where, name)) if read else status.st_size}" for name, status in files
+        )
+
+
+def _attributes(where: str) -> dict[str, Any] | None:
+    """The attributes of what this package wrote; None of what others did."""
+    _, attributes = find_group(where)
+    return attributes if isinstance(attributes, dict) and str(attributes.get("format")).startswith(OURS) else None
+
+
 def _of_group(where: str) -> str | None:
     """Of what this package wrote, whose attributes change whenever its content does; None of what others did."""
-    _, attributes = find_group(where)
-    if not isinstance(attributes, dict) or not str(attributes.get("format")).startswith(OURS):
+    attributes = _attributes(where)
+    if attributes is None:
         return None
     fingerprint = attributes.get("fingerprint")
     if attributes["format"] == DATASET.format and isinstance(fingerprint, str):
@@ -115,14 +140,14 @@ def _of_file(where: str) -> str:
 
 
 def _listing(where: str) -> list[str]:
-    found: list[str] = []
+    return [f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in _files(where)]
+
+
+def _files(where: str) -> list[tuple[str, os.stat_result]]:
+    """All files below a folder, by their names in it."""
     with storage_errors(where, "looking at"):
-        for folder, _, names in os.walk(where):
-            for name in names:
-                path = os.path.join(folder, name)
-                status = os.lstat(path)
-                found.append(f"{os.path.relpath(path, where)} {status.st_size} {status.st_mtime_ns}")
-    return sorted(found)
+        paths = [os.path.join(folder, name) for folder, _, names in os.walk(where) for name in names]
+        return sorted((os.path.relpath(path, where), os.lstat(path)) for path in paths)
 
 
 def _digest(parts: Iterable[str]) -> str:

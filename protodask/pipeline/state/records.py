@@ -65,6 +65,8 @@ class StepRecord:
     """Of protodask."""
     refused: tuple[str, ...] = ()
     """Why a gate said no; empty where there is no gate, or it said yes."""
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of the files of each place that was written, where that of the place is of its attributes alone."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class State:
 
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
-        return _note(StepRecord, _read(self._of_step(name)), version="", refused=[])
+        return _note(StepRecord, _read(self._of_step(name)), version="", refused=[], files={})
 
     def begun(self, name: str) -> Begun | None:
         """What began and has no record since."""

@@ -16,7 +16,7 @@ from protodask.errors import InputError, NothingYetError, OutputExistsError, Pro
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import check_step, holds, inputs
 from protodask.pipeline.file.values import as_keys, suggestion
-from protodask.pipeline.state.identities import identity
+from protodask.pipeline.state.identities import identity, identity_of_files
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.state.staleness import Look, Planned, look, planned
 from protodask.pipeline.steps.base import Step, describe_step
@@ -210,10 +210,13 @@ class _Run:
             told, refused = result.describe(), result.refused
             # Asked again: among what it read may be what it changed itself.
             made = {place: identity(place) for place in plan.writes}
+            files = {place: identity_of_files(place) for place in plan.writes}
             ended = _now().isoformat(timespec="microseconds")
             self.state.done(
                 plan.record,
-                StepRecord(found.key, found.inputs, plan.settings, made, seconds, ended, told, __version__, refused),
+                StepRecord(
+                    found.key, found.inputs, plan.settings, made, seconds, ended, told, __version__, refused, files
+                ),
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
             self.state.not_begun(plan.record)

@@ -19,7 +19,7 @@ from protodask._version import __version__
 from protodask.data.places.records import hash_text
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import holds, inputs, outputs, settings_that_do_not_count
-from protodask.pipeline.state.identities import identity
+from protodask.pipeline.state.identities import identity, identity_of_files
 from protodask.pipeline.state.records import Begun, State, StepRecord, record_name
 from protodask.pipeline.steps.base import Step
 from protodask.pipeline.telling.events import StepIdentity
@@ -168,4 +168,7 @@ def _what_is_lost(plan: Planned, record: StepRecord) -> str | None:
             return f"{mask(place)} is gone"
         if place not in plan.shared and not plan.grows and now != record.outputs.get(mask(place)):
             return f"{mask(place)} was changed by others"
+        made = record.files.get(mask(place))
+        if made is not None and place not in plan.shared and identity_of_files(place) != made:
+            return f"files of {mask(place)} were changed by others"
     return None
