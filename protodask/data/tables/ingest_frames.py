@@ -32,7 +32,9 @@ def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) 
     names = tuple(frame.columns)
     pieces = tuple(itertools.pairwise(even_edges(len(frame), PARTITION_ROWS)))
     read = partial(_read_rows, frame, names, kept)
-    return Partitions(names, text_columns(frame) - _number_objects(frame), pieces, read, left_out, resident=True)
+    numbers, valueless = _plain_objects(frame)
+    text = text_columns(frame) - numbers - valueless
+    return Partitions(names, text, pieces, read, left_out, resident=True, valueless=valueless)
 
 
 def _read_rows(frame: Any, names: Sequence[str], kept: Kept, rows: tuple[int, int]) -> Table:
@@ -43,8 +45,8 @@ NUMBERS = (Real, Decimal, np.bool_)
 """Types of numbers and truth values; NumPy takes durations for such, too."""
 
 
-def _number_objects(frame: Any) -> frozenset[str]:
-    """Columns of objects that are numbers or truth values.
+def _plain_objects(frame: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """Columns of objects that are numbers or truth values, and those without any value.
 
     pandas has objects where some truth values are missing, and where decimals come from Arrow. From files they are read
     as numbers, too.
@@ -52,7 +54,8 @@ def _number_objects(frame: Any) -> frozenset[str]:
     from pandas.api.types import is_object_dtype
 
     objects = [name for name, dtype in frame.dtypes.items() if is_object_dtype(dtype)]
-    return frozenset(name for name in objects if hold_numbers(frame[name].dropna().tolist()))
+    numbers = frozenset(name for name in objects if hold_numbers(frame[name].dropna().tolist()))
+    return numbers, frozenset(name for name in objects if not frame[name].notna().any())
 
 
 def hold_numbers(items: Sequence[Any]) -> bool:

@@ -147,7 +147,8 @@ def encode_anew(
         raise InputError("setting-missing", "It is not said which column is the target.", "Name it with --target.")
     roles = replace(roles, target=target)
     said = {*wanted.categorical, *wanted.orders, *roles.names}
-    text = [name for name in table.names if name in table.text and name not in said]
+    texts = table.text | table.valueless if wanted.text_is_categorical else table.text
+    text = [name for name in table.names if name in texts and name not in said]
     if wanted.text_is_categorical:
         wanted = replace(wanted, categorical=(*wanted.categorical, *text))
     features = _feature_columns(table, asdict(roles), (*wanted.categorical, *wanted.orders), wanted.drop)

@@ -70,6 +70,8 @@ class Partitions:
     untyped: bool = False
     """Whether labels come as text whatever they are, as from CSV files."""
     resident: bool = False
+    valueless: frozenset[str] = frozenset()
+    """Columns of objects without any value, which may be of text as well as of numbers."""
     parts: tuple[Partitions, ...] = field(default=(), repr=False)
     """Tables that it is made of, one after the other."""
     key: str = field(default_factory=lambda: uuid4().hex)
@@ -291,6 +293,7 @@ def join_tables(tables: Sequence[Partitions]) -> Partitions:
         tuple(itertools.chain.from_iterable(table.counts for table in tables)),
         untyped=any(table.untyped for table in tables),
         resident=all(table.resident for table in tables),
+        valueless=frozenset[str]().union(*(table.valueless for table in tables)),
         parts=tuple(tables),
     )
 

@@ -382,6 +382,26 @@ def test_tables__of_arrow_may_have_a_column_without_a_type(tmp_path: Path) -> No
         assert found.feature_names == ("x", "x is missing", "z")
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_tables__of_objects_without_any_value_are_as_those_without_a_type(missing: Any, tmp_path: Path) -> None:
+    objects = pd.DataFrame({"x": pd.Series([missing] * 60, dtype=object), "z": range(60), "kind": KIND})
+    arrow = pa.table({"x": pa.nulls(60), "z": list(range(60)), "kind": KIND})
+    one, other = (
+        ingest(rows, tmp_path / f"{name}.zarr", target="kind")
+        for name, rows in (("objects", objects), ("arrow", arrow))
+    )
+    assert one.metadata.columns == other.metadata.columns
+    assert one.metadata.fingerprint == other.metadata.fingerprint
+    several = ingest([objects.assign(x=1.0), objects], tmp_path / "several.zarr", target="kind")
+    assert several.feature_names == one.feature_names
+    with refused("wrong-type", "'x'", "'a'", "--categorical x"):
+        ingest([objects.assign(x="a"), objects], tmp_path / "text.zarr", target="kind")
+    ways: list[dict[str, Any]] = [{"categorical": ["x"]}, {"text_is_categorical": True}]
+    for wanted in ways:
+        declared = ingest(objects, tmp_path / "declared.zarr", target="kind", overwrite=True, **wanted)
+        assert [column.kind for column in declared.metadata.columns] == ["nominal", "numeric"]
+
+
 def test_labels__missing_among_categories_of_arrow_are_no_category(tmp_path: Path) -> None:
     labels = pa.chunked_array([pa.array([None, *KIND[1:]]).dictionary_encode()])
     assert column_values(labels).tolist() == [None, *KIND[1:]]
