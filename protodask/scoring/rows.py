@@ -196,7 +196,9 @@ def _array(given: Any, mixed: bool) -> NDArray[Any]:
 
 def _listed(column: Any) -> Any:
     """Whole numbers of a frame's column as a list: its array may have them rounded if others are missing."""
-    if str(getattr(column, "type", getattr(column, "dtype", ""))).lower() not in ("int64", "uint64"):
+    kind = getattr(column, "type", getattr(column, "dtype", ""))
+    kind = getattr(getattr(kind, "categories", None), "dtype", kind)  # of pandas' categories
+    if str(kind).lower() not in ("int64", "uint64"):
         return column
     listed = getattr(column, "to_pylist", None) or getattr(column, "to_list", None)
     return column if listed is None else listed()

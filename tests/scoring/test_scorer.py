@@ -278,6 +278,10 @@ def test_predict_proba__tells_large_whole_categories_apart() -> None:
             pa.table(beside),
             pa.table(coded),
             pd.DataFrame({**beside, "x1": pd.array(beside["x1"], "Int64")}),
+            pd.DataFrame({**beside, "x1": pd.Categorical.from_codes([place, -1], pd.Index(categories))}),
+            pd.DataFrame(
+                {**beside, "x1": pd.Categorical.from_codes([place, -1], pd.Index(categories).astype("uint64"))}
+            ),
         ):
             np.testing.assert_allclose(model.predict_proba(frame, unseen="zero")[:1], expected, rtol=1e-12)
     with refused("bad-value", "x0"):
