@@ -55,6 +55,7 @@ from protodask.engine import Block, Engine, Reduction, Source, identity, one_bla
 from protodask.prototypes.candidates import Sample, merge_samples, sample_of
 from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, product
+from protodask.prototypes.setting_checks import given_settings
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
@@ -190,7 +191,7 @@ def expected_forms(columns: Sequence[Column], wanted: FeatureForms) -> Forms:
 
 def settled(config: FitConfig | None, n_rows: int, columns: Sequence[Column], n_classes: int) -> FitConfig:
     """The settings of a fit to so many rows of such columns and classes, with what is left to these: all, if None."""
-    given = FitConfig() if config is None else config
+    given = given_settings(FitConfig, config)
     return given.for_rows(n_rows, n_classes, len(expected_forms(columns, given.feature_forms).columns))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,23 @@ from protodask.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+Settings = TypeVar("Settings")
+
+
+def given_settings(kind: type[Settings], given: Settings | None) -> Settings:
+    """The settings of a kind that were given, or its defaults for None; anything else is refused."""
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        name = kind.__name__
+        raise InputError(
+            "wrong-type",
+            f"A {type(given).__name__} is given for a {name}.",
+            f"Give {name}(...), of a dict of its settings {name}(**settings); None is its defaults.",
+        )
+    return given
 
 
 def unwrap_numbers(settings: DataclassInstance) -> None:

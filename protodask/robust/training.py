@@ -22,6 +22,7 @@ from protodask.engine.together import all_together
 from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.runs import environment
+from protodask.prototypes.setting_checks import given_settings
 from protodask.prototypes.training_data import warn_of_large_weights
 from protodask.robust.bundle import Pass, PlaneFit, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
@@ -105,7 +106,7 @@ def robustly_fitted(
     """
     if not isinstance(data, Dataset):
         raise no_dataset(data)
-    settings = RobustConfig() if config is None else config
+    settings = given_settings(RobustConfig, config)
     if settings.weighted:
         warn_of_large_weights(data.summary)
     known = uncertain_dataset(data, settings)

@@ -15,6 +15,7 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.estimator import Batches, PrototypeSetClassifier
 from protodask.prototypes.estimator_rows import RowsClassifierMixin
 from protodask.prototypes.fitting import FitRun
+from protodask.prototypes.setting_checks import given_settings
 from protodask.prototypes.training_data import warn_of_large_weights
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import SearchResult, as_rows
@@ -77,7 +78,7 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, RowsClassifierMixin, BaseEstimato
                 f"The estimator is a {type(best).__name__}.",
                 "Give a PrototypeSetClassifier; to search over a pipeline take scikit-learn's GridSearchCV.",
             )
-        search = SearchConfig() if self.search is None else self.search
+        search = given_settings(SearchConfig, self.search)
         config = best.fit_config()
         with open_engine(best.engine) as engine, best.training_rows(X, y, sample_weight, engine, groups=groups) as rows:
             warn_of_large_weights(rows.data.summary)

@@ -26,6 +26,7 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
+from protodask.prototypes.setting_checks import given_settings
 from protodask.prototypes.training_data import TrainingData, forms_of, warn_of_large_weights
 from protodask.selection.config import SearchConfig
 from protodask.selection.holdout import ROWS_LOSS, fold_parts
@@ -89,7 +90,7 @@ def tuned(
     If the body fails the run directory stays in any case.
     """
     settings = settled(config, data.n_rows, data.columns, len(data.classes))
-    wanted = SearchConfig() if search is None else search
+    wanted = given_settings(SearchConfig, search)
     wanted = replace(wanted, rule=wanted.rule_for(settings.n_draws))
     if settings.weighted:
         warn_of_large_weights(data.summary)

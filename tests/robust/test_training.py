@@ -344,6 +344,12 @@ def test_bounds__that_float32_rounds_away_are_a_warning(tmp_path: Path) -> None:
         fit_robust(data, CONFIG)
 
 
+def test_settings__in_a_dict_are_refused(known: Known, tmp_path: Path) -> None:
+    settings: Any = {"formulation": "S"}
+    with refused("wrong-type", "A dict is given for a RobustConfig", "RobustConfig(**settings)"):
+        fit_robust(dataset_of(known.columns, known.y, tmp_path / "data.zarr"), settings)
+
+
 def test_weights__too_large_to_compute_with_are_refused(known: Known, tmp_path: Path) -> None:
     y, rows = known.y, known.rows
     data = dataset_of(known.columns, y, tmp_path / "data.zarr", np.full(200, 1e100))

@@ -129,6 +129,12 @@ def test_search_cv__refuses_what_is_no_prototype_classifier(rows: Arrays) -> Non
         PrototypeSetSearchCV(StandardScaler()).fit(rows["features"], rows["target"])
 
 
+@pytest.mark.parametrize("given", [{"n_trials": 1}, {}, 5, "joint"])
+def test_search_cv__refuses_what_are_no_settings_of_a_search(given: Any, rows: Arrays) -> None:
+    with refused("wrong-type", f"A {type(given).__name__} is given", "SearchConfig(**settings)"):
+        PrototypeSetSearchCV(search=given).fit(rows["features"], rows["target"])
+
+
 def test_search_cv__is_cloned_and_pickled(rows: Arrays, fitted: PrototypeSetSearchCV) -> None:
     assert clone(fitted).search == SEARCH
     loaded = pickle.loads(pickle.dumps(fitted))

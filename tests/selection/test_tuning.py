@@ -228,6 +228,16 @@ def test_tune__of_another_dataset_at_the_same_place_is_refused(
         tune(write_rows(other, tmp_path / "d.zarr"), CONFIG, SEARCH, tmp_path / "run", engine)
 
 
+def test_tune__refuses_a_dict_of_settings(dataset: Dataset, engine: Engine) -> None:
+    settings: Any = {"n_batches": 1}
+    with refused("wrong-type", "A dict is given for a FitConfig", "FitConfig(**settings)"):
+        tune(dataset, settings, SEARCH, engine=engine)
+    with refused("wrong-type", "A dict is given for a SearchConfig", "SearchConfig(**settings)"):
+        tune(dataset, CONFIG, settings, engine=engine)
+    with refused("wrong-type", "A dict is given for a FitConfig", "FitConfig(**settings)"):
+        fit(dataset, settings, engine=engine)
+
+
 @pytest.mark.slow
 def test_tune__chooses_the_same_in_step_without_a_cache_and_leaves_nothing_behind(
     dataset: Dataset, expected: TuneRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
