@@ -14,8 +14,10 @@ import typer
 from protodask.cli.console import plain
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.progress import Reporter, reporting
+from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.events import nobody
+from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine, TlsFiles
@@ -204,14 +206,26 @@ def _warn(text: str) -> None:
 
 def perform_step(step: Step, computing: Computing) -> Result:
     """Carry out a step, showing how far it is."""
-    from protodask.pipeline.file.places import check_step, check_there
+    from protodask.pipeline.file.places import check_step, check_there, outputs
 
     with wrong_use():
         computing.check()
         check_step(step)
+        for place in outputs(step):
+            _check_stays(place)
     check_there(step)
     with computing_engine(computing) as (engine, reporter):
         return step.perform(engine, reporter.hear)
+
+
+def _check_stays(place: str) -> None:
+    """Refuse to write into the memory of this process: that is for programs, and for the steps of a pipeline."""
+    if "memory://" in place:
+        raise InputError(
+            "unsupported",
+            f"{mask(place)} is in the memory of this command, and gone when it ends.",
+            "Write to a path, or to the URL of a store that stays.",
+        )
 
 
 def without_contradicted(given: dict[str, Any], from_environment: Set[str]) -> dict[str, Any]:

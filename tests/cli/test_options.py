@@ -1,5 +1,6 @@
 """Reading the values of options."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -7,14 +8,18 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import check_failed
 from support.errors import refused
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Connection, parse_bytes
 from protodask.engine import TlsFiles
 from protodask.pipeline.steps.ingest import parse_orders
+from protodask.places import mask
+
+Call = Callable[..., Result]
 
 
 @given(st.integers(1, 10**15))
@@ -49,6 +54,12 @@ def test_parse_orders__keeps_the_order() -> None:
         "size": ("small", "medium", "large"),
         "grade": ("b", "a"),
     }
+
+
+@pytest.mark.parametrize("url", ["memory://user:secret@a/data.zarr", "simplecache::memory://data.zarr"])
+@pytest.mark.parametrize("command", [("sample-data", "checker", "--rows", 10, "--out"), ("publish", "m", "--registry")])
+def test_outputs__in_the_memory_of_a_command_are_refused(command: tuple[object, ...], url: str, call: Call) -> None:
+    check_failed(call(*command, url), 2, "unsupported", mask(url), "gone when it ends", "a store that stays")
 
 
 @pytest.mark.parametrize("text", ["size", "=a,b", "size="])

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import zarr
+from fsspec.implementations.memory import MemoryFileSystem
 
 from protodask import Dataset
 from protodask.pipeline.state.records import Begun, State
@@ -14,8 +16,21 @@ from protodask.places import mask
 Call = Callable[..., Any]
 
 SECRET = "hush-hush-42"
-STORE = f"memory://user:{SECRET}@bucket/"
+STORE = f"kept://user:{SECRET}@bucket/"
 QUICK = ("--recipe", "source", "--candidates", "20", "--max-iterations", "3")
+
+
+class Kept(MemoryFileSystem):  # type: ignore[misc]
+    """Stands for a store that stays when a command has ended: here all commands are of one process."""
+
+    protocol = "kept"
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return super()._strip_protocol(path.replace("kept://", "memory://") if isinstance(path, str) else path)
+
+
+fsspec.register_implementation("kept", Kept, clobber=True)
 
 
 def _steps(folder: Path) -> list[tuple[object, ...]]:
