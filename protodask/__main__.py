@@ -1,6 +1,40 @@
-"""`python -m protodask`: the command line."""
+"""`protodask` and `python -m protodask`: the command line."""
 
-from protodask.cli import main
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import NoReturn
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def main() -> None:
+    """Import the command line and run it; where no command has begun, Ctrl-C ends it at once."""
+    may_be_interrupted = signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    if may_be_interrupted:  # an exception would be lost in some imports, or be one of theirs
+        signal.signal(signal.SIGINT, _stop)
+    from protodask.cli import main as run
+
+    if may_be_interrupted:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run()
+    except KeyboardInterrupt:  # before or after a command, which says itself what became of it
+        _tell()
+        sys.exit(INTERRUPTED)
+
+
+def _stop(*_: object) -> NoReturn:
+    _tell()
+    os._exit(INTERRUPTED)
+
+
+def _tell() -> None:
+    with suppress(Exception):
+        print("Stopped.", file=sys.stderr, flush=True)
+
 
 if __name__ == "__main__":  # worker processes import this module under another name
     main()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli._processes import run_python
 
-from protodask.cli.errors import TERMINATED
+from protodask.cli.errors import INTERRUPTED, TERMINATED
 
 IN_A_CALLBACK = """
 import signal, time, weakref
@@ -89,6 +89,36 @@ def test_tests__interrupt_what_they_start_whoever_started_them(tmp_path: Path) -
     }
     assert done[True].returncode == pytest.ExitCode.OK, done[True].stdout
     assert done[False].returncode == pytest.ExitCode.TESTS_FAILED, "else this test would see nothing"
+
+
+STOPPED_EARLY = """
+import signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {at}:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["protodask", "--version"]
+from protodask.__main__ import main
+{before}
+main()
+"""
+
+WHILE_BUILT = "import typer.main; typer.main.get_command = lambda _: signal.raise_signal(signal.SIGINT)"
+
+
+@pytest.mark.parametrize(("at", "before"), [("protodask.cli.console", ""), (None, WHILE_BUILT)])
+def test_main__stopped_before_a_command_begins_says_so(at: str | None, before: str) -> None:
+    done = run_python("-c", STOPPED_EARLY.format(at=repr(at), before=before))
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "Stopped.\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals that are ignored")
+def test_main__in_the_background_is_not_stopped_early() -> None:
+    done = _run_in_background("-c", STOPPED_EARLY.format(at="'protodask.cli.console'", before=""))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 BUSY = """
