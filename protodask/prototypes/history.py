@@ -35,6 +35,7 @@ class BatchRecord:
     iterations: int
     evaluations: int
     seconds: float
+    """Of this run: not what was computed before an interruption and is on record."""
     value: float
     """Objective at the end."""
     gradient_norm: float

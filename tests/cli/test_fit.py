@@ -1,6 +1,7 @@
 """`protodask fit`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,8 +182,10 @@ def test_fit__a_dataset_is_not_overwritten_by_a_model(call: Call, example: Any) 
 
 def test_fit__run_dir_is_continued(call: Call, example: Any, tmp_path: Path) -> None:
     arguments = ("fit", example.data, "--run-dir", tmp_path / "run", "--candidates", 20, "--max-iterations", 8)
-    assert call(*arguments, "--out", tmp_path / "one.zarr").exit_code == 0
-    assert call(*arguments, "--out", tmp_path / "two.zarr").exit_code == 0
+    first, second = (call(*arguments, "--out", tmp_path / f"{name}.zarr") for name in ("one", "two"))
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert re.search(r"training took [0-9.]+ s\.", first.stdout)
+    assert re.search(r"training took [0-9.]+ s since it was taken up again\.", second.stdout)
     assert _fingerprint(call, tmp_path / "one.zarr") == _fingerprint(call, tmp_path / "two.zarr")
     other = call(*arguments, "--out", tmp_path / "three.zarr", "--seed", 9)
     check_failed(other, 1, "other-run", tmp_path / "run", "config.seed was 0 and is 9")

@@ -147,6 +147,7 @@ def test_tune__repeated_evaluates_nothing_again(
     before = described(call, tuned / "run")
     monkeypatch.setattr(Objective, "__call__", evaluated)
     said = tune(call, example.data, tmp_path / "again.zarr", "--run-dir", tuned / "run")
+    assert (said["resumed"], json.loads((tuned / "said.json").read_text())["resumed"]) == (True, False)
     assert read_search(said) == read_search(load_model(tuned / "model.zarr"))
     assert model_fingerprint(load_model(tmp_path / "again.zarr")) == model_fingerprint(load_model(tuned / "model.zarr"))
     after = described(call, tuned / "run")

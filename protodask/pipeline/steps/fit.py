@@ -27,6 +27,8 @@ class ModelFitted(Result):
     model: PrototypeSet
     history: tuple[BatchRecord, ...]
     """A record for each batch that was added."""
+    resumed: bool = False
+    """Whether an earlier run was gone on with: the seconds of the records are those of this one."""
 
     def describe(self) -> dict[str, Any]:
         from protodask.prototypes.fitting import batch_summary
@@ -38,6 +40,7 @@ class ModelFitted(Result):
             "prototypes": self.model.n_prototypes,
             "active_features": len(self.model.active_features),
             "features": self.model.n_features,
+            "resumed": self.resumed,
             "history": [batch_summary(record) for record in self.history],
         }
 
@@ -54,7 +57,8 @@ class ModelFitted(Result):
         return (
             f"The model {shorten(self.path)} has {count(model.n_batches, 'batch', 'batches')} with "
             f"{count(model.n_prototypes, 'prototype')} and uses {len(model.active_features)} of "
-            f"{count(model.n_features, 'feature')}; training took {describe_seconds(seconds)}."
+            f"{count(model.n_features, 'feature')}; training took {describe_seconds(seconds)}"
+            f"{' since it was taken up again' if self.resumed else ''}."
         )
 
 
@@ -89,7 +93,7 @@ class FitStep(FitSettings, Training):
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelFitted:
         from protodask.data import Dataset
         from protodask.data.places.locations import locate
-        from protodask.pipeline.work.published import published_model
+        from protodask.pipeline.work.published import has_begun, published_model
         from protodask.pipeline.work.settings import fit_config
         from protodask.prototypes.fitting import fitted
         from protodask.prototypes.model import load_model
@@ -98,13 +102,13 @@ class FitStep(FitSettings, Training):
         config = fit_config(self)
         where = locate(self.out)
         run_dir = locate(run_directory(where, self.run_dir))
-        published = published_model(where, run_dir, self.overwrite)
+        published, resumed = published_model(where, run_dir, self.overwrite), has_begun(run_dir)
         start = None if self.start is None else load_model(self.start)
         data, keep = Dataset.open(self.data), self.run_dir is not None
         with fitted(data, config, run_dir, engine, (listen,), start, keep=keep) as run:
             if model_fingerprint(run.model) != published:
                 save_model(run.model, where, overwrite=self.overwrite)
-        return ModelFitted(where, run.model, tuple(run.history))
+        return ModelFitted(where, run.model, tuple(run.history), resumed)
 
     def advice(self) -> str | None:
         if any(getattr(self, name) is not None for name in ("config", "start", *GUESSED)):

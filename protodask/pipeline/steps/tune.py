@@ -184,7 +184,7 @@ class TuneStep(TrainingSettings, Training):
     def perform(self, engine: Engine, listen: Listener = nobody) -> ModelTuned:
         from protodask.data import Dataset
         from protodask.data.places.locations import locate
-        from protodask.pipeline.work.published import check_beside, published_model, write_beside
+        from protodask.pipeline.work.published import check_beside, has_begun, published_model, write_beside
         from protodask.pipeline.work.settings import search_config, tuned_config
         from protodask.prototypes.persistence import model_fingerprint, save_model
         from protodask.selection.tuning import tuned
@@ -193,7 +193,7 @@ class TuneStep(TrainingSettings, Training):
         config = tuned_config(self, search)
         where = locate(self.out)
         run_dir = locate(run_directory(where, self.run_dir))
-        published = published_model(where, run_dir, self.overwrite)
+        published, resumed = published_model(where, run_dir, self.overwrite), has_begun(run_dir)
         if self.table is not None:
             check_beside(self.table, self.overwrite, run_dir)
         data = Dataset.open(self.data)
@@ -208,7 +208,7 @@ class TuneStep(TrainingSettings, Training):
             if model_fingerprint(run.model) != published:
                 save_model(run.model, where, overwrite=self.overwrite)
         notes = tuple(_notes_on(run.search, search.max_batches))
-        fitted = ModelFitted(where, run.model, tuple(run.history))
+        fitted = ModelFitted(where, run.model, tuple(run.history), resumed)
         return ModelTuned(fitted, run.search, data.n_rows, group, self.table, notes)
 
 

@@ -12,7 +12,7 @@ from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.errors import OutputExistsError
 from protodask.prototypes.model import load_model
 from protodask.prototypes.persistence import MODEL, model_fingerprint
-from protodask.prototypes.runs import HISTORY_FILE
+from protodask.prototypes.runs import HISTORY_FILE, RunDirectory
 
 
 def published_model(
@@ -47,6 +47,11 @@ def is_published(where: str, run_dir: str, overwrite: bool, kind: Kind) -> bool:
 def run_has_ended(run_dir: str) -> bool:
     """Whether the run in a directory came to its end."""
     return os.path.exists(os.path.join(run_dir, HISTORY_FILE))
+
+
+def has_begun(run_dir: str) -> bool:
+    """Whether an earlier run left something in a directory to go on from."""
+    return os.path.isdir(run_dir) and not RunDirectory(run_dir).untouched
 
 
 def check_beside(path: str, overwrite: bool, run_dir: str) -> None:
