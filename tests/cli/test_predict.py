@@ -1,6 +1,8 @@
 """`protodask predict`."""
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,22 @@ def _expected(example: Any, n_batches: int) -> Any:
     features = Dataset.open(example.data).read(0)["features"]
     (scores,) = load_model(example.model).scores(features, [n_batches])
     return probabilities(scores)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
+def test_predict__to_names_that_are_no_utf_8_is_refused_where_arrow_writes(
+    call: Call, example: Any, tmp_path: Path
+) -> None:
+    name = os.fsdecode(b"named-\xff")
+    for ending in (".csv", ".parquet"):
+        done = call("predict", example.model, example.data, "--out", tmp_path / f"{name}{ending}")
+        check_failed(done, 1, "unwritable", ending, "a name in UTF-8")
+        assert os.listdir(tmp_path) == []
+    assert call("predict", example.model, example.data, "--out", tmp_path / f"{name}.zarr").exit_code == 0
+    assert call("predict", example.model, example.data, "--out", tmp_path / "p.parquet").exit_code == 0
+    os.rename(tmp_path / "p.parquet", tmp_path / f"{name}.parquet")
+    done = call("decide", tmp_path / f"{name}.parquet", "--out", tmp_path / "d.parquet")
+    check_failed(done, 1, "unreadable", "a name in UTF-8")
 
 
 @pytest.mark.parametrize("n_batches", [0, 1, 2])

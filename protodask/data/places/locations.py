@@ -67,6 +67,8 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
         remedy = "Check that the place exists and that you may use it."
         if is_remote(error):
             remedy = "Check the address, the network, and the credentials in the environment."
+        elif isinstance(error, UnicodeEncodeError) and any("\ud800" <= letter <= "\udfff" for letter in path):
+            remedy = "Use a name in UTF-8: Arrow knows no others."
         elif not isinstance(error, OSError):
             raise
         raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
