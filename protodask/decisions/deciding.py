@@ -25,7 +25,7 @@ from protodask.decisions.large import decide_normal
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import check_shape, read_probabilities
 from protodask.engine import EngineLike, Source
-from protodask.engine.lazy import is_lazy
+from protodask.engine.lazy import as_array, is_lazy
 from protodask.errors import InputError
 
 Method: TypeAlias = Literal["auto", "exact", "normal"]
@@ -108,7 +108,7 @@ def is_outside_memory(probability: object) -> bool:
 
 def item_source(probability: Any) -> Source:
     """Those of a dask array or series, a Zarr array or a memory map, as a source of blocks."""
-    array = probability.to_dask_array(lengths=True) if hasattr(probability, "to_dask_array") else probability
+    array = as_array(probability)
     check_shape(array.shape, array.dtype)
     return column_source({PROBABILITY: array})
 

@@ -15,7 +15,7 @@ from protodask.data.arrays.rows import FILL_IN
 from protodask.data.arrays.values import unmasked
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
-from protodask.engine.lazy import is_lazy, map_rows
+from protodask.engine.lazy import as_array, is_lazy, map_rows
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
@@ -116,7 +116,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return self.fit(score, outcome, weight, engine=engine).transform(score)
 
     def _transform_lazily(self, score: Any) -> Any:
-        array = score.to_dask_array() if hasattr(score, "to_dask_array") else score
+        array = as_array(score)
         self._check_shape(array)
         plain = array.ndim == 1
         function = partial(calibrate_scores, splines=self.splines_, n_classes=self.n_classes_)

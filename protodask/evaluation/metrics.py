@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, open_engine
-from protodask.engine.lazy import is_lazy
+from protodask.engine.lazy import as_array, is_lazy
 from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, area_interval
@@ -268,8 +268,7 @@ def _as_source(probability: ArrayLike | Source, target: ArrayLike | None, weight
 
 def _as_array(values: Any) -> Any:
     """What has a shape and a type: a dask or Zarr array as it is."""
-    if hasattr(values, "to_dask_array"):
-        return values.to_dask_array(lengths=True)
+    values = as_array(values)
     return values if is_lazy(values) or isinstance(values, zarr.Array) else np.asanyarray(values)
 
 

@@ -20,7 +20,7 @@ from protodask.data.format.schema import FEATURES
 from protodask.data.tables.encoding import encode_group
 from protodask.data.tables.frames import column_values
 from protodask.engine import Engine, Source, array_source
-from protodask.engine.lazy import is_lazy
+from protodask.engine.lazy import computed, is_lazy
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import StoredRows, fit_rows
@@ -35,8 +35,7 @@ class RowsClassifierMixin(ClassifierMixin):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy; of dask collections the predicted classes are computed."""
-        values = (self.predict(X), column_values(y), column_values(sample_weight))
-        found, labels, weight = (value.compute() if is_lazy(value) else value for value in values)
+        found, labels, weight = map(computed, (self.predict(X), column_values(y), column_values(sample_weight)))
         return float(accuracy_score(labels, found, sample_weight=weight))
 
 

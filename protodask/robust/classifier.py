@@ -19,7 +19,7 @@ from protodask.data.format.schema import Column
 from protodask.data.places.own_folder import temporary_folder
 from protodask.data.tables.frames import column_labels, in_frame, in_pandas
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
-from protodask.engine.lazy import is_lazy, map_rows
+from protodask.engine.lazy import as_array, is_lazy, map_rows
 from protodask.errors import InputError, some
 from protodask.prototypes.estimator_rows import (
     RowsClassifierMixin,
@@ -298,8 +298,7 @@ class RobustClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignore[misc
             return self._collect(rows, RowsOfColumns(columns), function)
         if is_lazy(rows):
             columns = self._columns(labels or names_of(rows, model))
-            array = rows.to_dask_array() if hasattr(rows, "to_dask_array") else rows
-            values = map_rows(array, partial(_of_values, columns, function, model), width or 1, dtype)
+            values = map_rows(as_array(rows), partial(_of_values, columns, function, model), width or 1, dtype)
             return values[:, 0] if width is None else values
         if is_out_of_memory(rows):
             return self._collect(stored_rows(rows), RowsOfColumns(self._columns(names_of(rows, model))), function)

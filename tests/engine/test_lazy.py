@@ -1,10 +1,12 @@
 import dask.array
+import dask.dataframe
 import numpy as np
+import pandas
 import pytest
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.engine.lazy import is_lazy, map_rows, map_values
+from protodask.engine.lazy import as_array, computed, is_lazy, map_rows, map_values
 
 
 def doubled_twice(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -72,3 +74,13 @@ def test_map_values__broadcasts_and_computes_nothing_by_itself() -> None:
     assert never.dtype == np.int64
     with pytest.raises(AssertionError, match="computed"):
         never.compute()
+
+
+def test_as_array__of_a_shuffled_frame_has_one_order_of_rows() -> None:
+    frame = pandas.DataFrame({"key": np.arange(400) % 7, "x": np.arange(400.0), "y": -np.arange(400.0)})
+    lazy = dask.dataframe.from_pandas(frame, npartitions=6).shuffle("key")
+    x, y, same = as_array(lazy["x"]), as_array(lazy["y"]), computed(lazy["y"])
+    np.testing.assert_array_equal(x.compute(), -y.compute())
+    np.testing.assert_array_equal(y.compute(), same)
+    assert as_array(frame) is frame
+    assert computed(3) == 3

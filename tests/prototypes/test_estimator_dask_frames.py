@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import weakref
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -140,6 +141,38 @@ def test_fit__takes_weights_beside_text(lazy: bool, fitted: Any) -> None:
     weight = np.arange(ROWS) / 8
     found = PrototypeSetClassifier(**SETTINGS).fit(cut(frame, [50]), y, lazily(weight, [9]) if lazy else weight)
     same_models(found, PrototypeSetClassifier(**SETTINGS).fit(frame, y, weight), exact=True)
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")
+@pytest.mark.parametrize("names", [["Länge in cm", "7"], ["Länge in cm", "city"]], ids=["numbers", "text"])
+def test_fit__reads_files_that_dask_joins(names: list[str], tmp_path: Path) -> None:
+    frame, y = make_frame(missing=False)
+    # Of a column or two among so many, Dask reads several files as one partition.
+    wide = frame.assign(label=y, **{f"other{number}": float(number) for number in range(20)})
+    dask.dataframe.from_pandas(wide, npartitions=8).to_parquet(tmp_path / "rows")
+    lazy = dask.dataframe.read_parquet(tmp_path / "rows")
+    found = PrototypeSetClassifier(**SETTINGS).fit(lazy[names], lazy["label"])
+    expected = PrototypeSetClassifier(**SETTINGS).fit(frame[names], y)
+    same_models(found, expected, exact=True)
+    assert found.score(lazy[names], lazy["label"]) == expected.score(frame[names], y)
+
+
+@pytest.mark.parametrize("names", [["Länge in cm", "7"], ["Länge in cm", "city"]], ids=["numbers", "text"])
+@pytest.mark.parametrize("way", ["disk", "p2p"], ids=["threads", "cluster"])
+def test_fit__gives_each_row_its_label_whatever_order_dask_shuffles_them_to(names: list[str], way: str) -> None:
+    frame, _ = make_frame(missing=False)
+    frame = frame.assign(label=np.where(frame["Länge in cm"] > 0, "ja", "nein"), key=np.arange(ROWS) % 7)
+    lazy = dask.dataframe.from_pandas(frame, npartitions=6).shuffle("key")
+    with dask.config.set({"dataframe.shuffle.method": way}):
+        found = PrototypeSetClassifier(**SETTINGS | {"tolerance": 1e-4}).fit(lazy[names], lazy["label"])
+        assert found.score(lazy[names], lazy["label"]) == found.score(frame[names], frame["label"]) > 0.9
+
+
+def test_fit__of_some_partitions_is_that_of_their_rows(fitted: Any) -> None:
+    _, frame, y = fitted
+    some = dask.dataframe.from_pandas(frame, npartitions=8).loc[30:130]
+    found = PrototypeSetClassifier(**SETTINGS).fit(some, y[30:131])
+    same_models(found, PrototypeSetClassifier(**SETTINGS).fit(frame[30:131], y[30:131]), exact=True)
 
 
 def test_fit__never_has_more_than_a_few_partitions_in_memory() -> None:

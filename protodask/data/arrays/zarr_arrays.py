@@ -18,6 +18,7 @@ from protodask.data.arrays.values import refuse_masked
 from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.places.locations import locate
 from protodask.engine import Arrays, Layout, Source, array_source, choose_block_rows
+from protodask.engine.lazy import as_array
 from protodask.errors import FormatError, InputError, ProtodaskError
 
 MOST_ROWS = 2**22
@@ -133,10 +134,7 @@ def column_source(columns: Mapping[str, Any], block_rows: int | None = None, *, 
     """
     for name, column in columns.items():
         refuse_masked(name, column)
-    found = {
-        name: row_array(column.to_dask_array(lengths=True) if hasattr(column, "to_dask_array") else column)
-        for name, column in columns.items()
-    }
+    found = {name: row_array(as_array(column)) for name, column in columns.items()}
     first, *others = found
     if len(found[first].shape) != (2 if first in tables else 1):
         values = "a row of values" if first in tables else "one value"

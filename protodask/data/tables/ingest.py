@@ -33,6 +33,7 @@ from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.streams import stored_streams
 from protodask.data.tables.tables import check_same_columns
 from protodask.engine import EngineLike, open_engine
+from protodask.engine.lazy import as_array, is_lazy
 from protodask.errors import InputError
 
 
@@ -217,7 +218,7 @@ def _as_array(values: Any) -> Any:
         # pandas' own types, or truth values beside numbers: a matrix of them becomes floats, missing ones NaN; labels
         # keep what they are.
         values = values.astype("float64" if matrix and are_numbers(kinds) else object)
-    return values.to_dask_array(lengths=True) if hasattr(values, "to_dask_array") else values.to_numpy()
+    return as_array(values) if is_lazy(values) else values.to_numpy()
 
 
 def _ingest_more(sources: Any, dataset: Dataset, wanted: Wanted, engine: EngineLike) -> Dataset:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -23,6 +22,7 @@ from protodask.data.tables.frames import check_names
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
 from protodask.engine.graph import compute_key, graph_of
+from protodask.engine.lazy import same_order
 from protodask.errors import InputError, ProtodaskError, StorageError
 
 
@@ -69,18 +69,23 @@ def hold_numbers(items: Sequence[Any]) -> bool:
 
 def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> Partitions:
     """A dask data frame as a table; it stays lazy."""
+    frame, left_out = _named(frame, dropped)
+    names, lazy = tuple(frame.columns), _lazy_frame(frame)
+    # Dask may read several files as one partition: how many there are is known once it has worked out what to do.
+    partitions = range(len(lazy.lowered[1]))
+    return Partitions(names, text_columns(frame), partitions, partial(_read_computed, lazy, names, kept), left_out)
+
+
+def _lazy_frame(frame: Any) -> _LazyFrame:
+    """A dask data frame to be read partition by partition."""
     operands = (operand for expression in frame.expr.walk() for operand in expression.operands)
     refuse_futures(operand for operand in operands if isinstance(operand, dict))
-    frame, left_out = _named(frame, dropped)
-    names = tuple(frame.columns)
-    read = partial(_read_computed, _LazyFrame(frame), names, kept)
-    return Partitions(names, text_columns(frame), range(int(frame.npartitions)), read, left_out)
+    return _LazyFrame(frame)
 
 
 def _read_computed(frame: _LazyFrame, names: Sequence[str], kept: Kept, partition: int) -> Table:
     try:
-        with _lowering:  # once, however many threads wait for it
-            graph, keys = frame.lowered
+        graph, keys = frame.lowered
         found = compute_key(graph, keys[partition])
     except ProtodaskError:
         raise
@@ -101,8 +106,12 @@ def are_numbers(dtypes: Iterable[Any]) -> bool:
 def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) -> Any:
     """A dask data frame whose columns get these names, with further columns: arrays of as many values, row by row."""
     import dask.array
+    from dask.dataframe import from_graph
     from pandas.api.types import is_object_dtype
 
+    # In the partitions that it is computed in, which are not always those that it says it has.
+    graph, keys = _lazy_frame(frame).lowered
+    frame = from_graph(graph, frame._meta, (None,) * (len(keys) + 1), keys, "rows")
     objects = [name for name, dtype in zip(names, frame.dtypes, strict=True) if is_object_dtype(dtype)]
     frame = frame.rename(columns=dict(zip(frame.columns, names, strict=True)))
     if objects:
@@ -195,11 +204,13 @@ class _LazyFrame:
     def __reduce__(self) -> tuple[Any, ...]:
         return _LazyFrame, (self.frame,)
 
-    @cached_property
+    @property
     def lowered(self) -> tuple[dict[Any, Any], list[Any]]:
         """The graph, and the keys of the partitions."""
+        with same_order():  # once, however many threads wait for it
+            return self._lowered
+
+    @cached_property
+    def _lowered(self) -> tuple[dict[Any, Any], list[Any]]:
         lowered = self.frame.optimize(fuse=True)
         return graph_of(lowered), list(lowered.__dask_keys__())
-
-
-_lowering = threading.Lock()

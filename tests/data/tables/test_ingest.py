@@ -849,6 +849,18 @@ def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
     assert found.key == whole.key
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")
+def test_ingest__reads_files_that_dask_joins(engine: Engine, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((100, 20)).astype(np.float32)
+    wide = pd.DataFrame(features, columns=[f"x{number}" for number in range(20)]).assign(y=np.arange(100) % 2)
+    dask.dataframe.from_pandas(wide, npartitions=8).to_parquet(tmp_path / "rows")
+    lazy = dask.dataframe.read_parquet(tmp_path / "rows")
+    for source in (lazy[["x3", "y"]], (lazy[["x3"]], lazy["y"]), (lazy[["x3"]], wide["y"])):
+        found = ingest(source, tmp_path / "d", target="y", overwrite=True, engine=engine)
+        np.testing.assert_array_equal(found.read(0)["features"], features[:, 3:4])
+        np.testing.assert_array_equal(found.read(0)["target"], wide["y"])
+
+
 def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 2))
     labels = (features[:, 0] > 0).astype(int)
