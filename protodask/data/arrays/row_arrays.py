@@ -214,11 +214,17 @@ def refuse_futures(mappings: Iterable[Mapping[Any, Any]]) -> None:
             )
 
 
-def _dask_rows(array: Any) -> RowArray:
+def with_lengths(array: Any) -> Any:
+    """A dask array that is not on a cluster, with chunks of known lengths."""
     # Futures lie in layers that are plain mappings; other layers would be spelled out by looking into them.
     refuse_futures(layer.mapping for layer in array.dask.layers.values() if hasattr(layer, "mapping"))
     if any(math.isnan(length) for length in array.shape):
-        array = array.copy().compute_chunk_sizes()  # a pass over the array: only that tells how long its chunks are
+        return array.copy().compute_chunk_sizes()  # a pass over the array: only that tells how long its chunks are
+    return array
+
+
+def _dask_rows(array: Any) -> RowArray:
+    array = with_lengths(array)
     shape = tuple(int(length) for length in array.shape)
     edges = (0, *np.cumsum(array.chunks[0], dtype=np.int64).tolist())
     return RowArray(shape, array.dtype, edges, partial(_computed, array))

@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, Label, check_dtype
 from protodask.data.format.writer import write_dataset
@@ -17,7 +15,7 @@ from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free
 from protodask.data.tables.encoding import Missing, Unseen, check_column_names, check_unseen
 from protodask.data.tables.frames import column_values
-from protodask.data.tables.ingest_frames import are_numbers, frame_beside
+from protodask.data.tables.ingest_frames import are_numbers, frame_beside, values_array
 from protodask.data.tables.ingest_scan import table_source
 from protodask.data.tables.ingest_schema import (
     Roles,
@@ -33,7 +31,6 @@ from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.streams import stored_streams
 from protodask.data.tables.tables import check_same_columns
 from protodask.engine import EngineLike, open_engine
-from protodask.engine.lazy import as_array, is_lazy
 from protodask.errors import InputError
 
 
@@ -187,11 +184,11 @@ def ingest_arrays(
     is known what the `columns` become, those of a model for one, that is what is done with them.
     """
     given = {TARGET.name: y, WEIGHT.name: weight, GROUP.name: group}
-    arrays = {name: _as_array(column_values(values)) for name, values in given.items() if values is not None}
+    arrays = {name: values_array(column_values(values)) for name, values in given.items() if values is not None}
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     said = dict(orders or {})
     if names is None or are_numbers(X.dtypes):
-        sources: Any = {FEATURES.name: _as_array(X), **arrays}
+        sources: Any = {FEATURES.name: values_array(X), **arrays}
         called = {name: name for name in arrays}
         if names is not None and set(given) & set(names):
             names = [f"feature {name}" for name in names]
@@ -207,18 +204,6 @@ def ingest_arrays(
         columns=None if columns is None else tuple(columns),
     )
     return _ingest_anew(sources, locate(out), wanted, names, False, block_rows, engine)
-
-
-def _as_array(values: Any) -> Any:
-    if not hasattr(values, "to_numpy") and not hasattr(values, "to_dask_array"):
-        return values
-    matrix = values.ndim == 2
-    kinds = list(values.dtypes) if matrix else [values.dtype]
-    if not all(isinstance(kind, np.dtype) for kind in kinds) or len({kind.kind == "b" for kind in kinds}) > 1:
-        # pandas' own types, or truth values beside numbers: a matrix of them becomes floats, missing ones NaN; labels
-        # keep what they are.
-        values = values.astype("float64" if matrix and are_numbers(kinds) else object)
-    return as_array(values) if is_lazy(values) else values.to_numpy()
 
 
 def _ingest_more(sources: Any, dataset: Dataset, wanted: Wanted, engine: EngineLike) -> Dataset:

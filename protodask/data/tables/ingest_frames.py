@@ -6,7 +6,6 @@ Both are optional and imported where they are used.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.row_arrays import PARTITION_ROWS, check_beside, even_edges, refuse_futures
+from protodask.data.arrays.row_arrays import PARTITION_ROWS, check_beside, even_edges, refuse_futures, with_lengths
 from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, label_of
 from protodask.data.tables.frames import check_names
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
 from protodask.engine.graph import compute_key, graph_of
-from protodask.engine.lazy import same_order
+from protodask.engine.lazy import as_array, is_lazy, same_order
 from protodask.errors import InputError, ProtodaskError, StorageError
 
 
@@ -103,6 +102,19 @@ def are_numbers(dtypes: Iterable[Any]) -> bool:
     return all(getattr(dtype, "kind", "O") in "biuf" and not hasattr(dtype, "categories") for dtype in dtypes)
 
 
+def values_array(values: Any) -> Any:
+    """Numbers or labels of pandas, in memory or of dask, as an array; anything else as it is."""
+    if not hasattr(values, "to_numpy") and not hasattr(values, "to_dask_array"):
+        return values
+    matrix = values.ndim == 2
+    kinds = list(values.dtypes) if matrix else [values.dtype]
+    if not all(isinstance(kind, np.dtype) for kind in kinds) or len({kind.kind == "b" for kind in kinds}) > 1:
+        # pandas' own types, or truth values beside numbers: a matrix of them becomes floats, missing ones NaN; labels
+        # keep what they are.
+        values = values.astype("float64" if matrix and are_numbers(kinds) else object)
+    return as_array(values) if is_lazy(values) else values.to_numpy()
+
+
 def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) -> Any:
     """A dask data frame whose columns get these names, with further columns: arrays of as many values, row by row."""
     import dask.array
@@ -118,9 +130,8 @@ def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) ->
         frame = frame.map_partitions(_refuse_objects, objects, meta=frame._meta)
     lengths = tuple(int(rows) for rows in frame.map_partitions(len).compute())
     for name, values in arrays.items():
-        beside = values if hasattr(values, "dask") else dask.array.from_array(np.asarray(values), chunks=-1)
-        if any(math.isnan(length) for length in beside.shape):
-            beside = beside.copy().compute_chunk_sizes()
+        held = values if is_lazy(values) else dask.array.from_array(np.asarray(values), chunks=-1)
+        beside = with_lengths(held)
         check_beside(f"array {name!r}", beside.shape, sum(lengths))
         frame = frame.assign(**{name: beside.rechunk((lengths,))})
     return frame

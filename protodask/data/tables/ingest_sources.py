@@ -19,7 +19,7 @@ from protodask.data.places.storage import DATASET
 from protodask.data.tables.csv_files import csv_table
 from protodask.data.tables.encoding import columns_besides
 from protodask.data.tables.frames import column_labels, column_values, in_frame, in_pandas, out_of_xarray
-from protodask.data.tables.ingest_frames import dask_table, frame_beside, pandas_table
+from protodask.data.tables.ingest_frames import dask_table, frame_beside, pandas_table, values_array
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.parquet_files import ParquetParts, parquet_parts, parquet_table
 from protodask.data.tables.source_files import find_files, is_parquet_path, is_table_path
@@ -118,9 +118,7 @@ def _pair(left: Any, right: Any, target: str) -> Any:
         return {FEATURES.name: left, TARGET.name: right}
     _check_free(target, left.columns)
     if hasattr(left, "npartitions"):
-        if not hasattr(right, "dask"):
-            return frame_beside(left, list(left.columns), {target: right})
-        return left.assign(**{target: right})
+        return frame_beside(left, list(left.columns), {target: values_array(right)})
     values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
     if len(values) != len(left):
         raise InputError(

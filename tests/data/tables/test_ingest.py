@@ -849,6 +849,26 @@ def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
     assert found.key == whole.key
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["restarting", "known"])
+def test_ingest__takes_targets_beside_a_dask_frame_row_by_row(known: bool, engine: Engine, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((90, 2)).astype(np.float32)
+    y = pd.Series(np.arange(90) % 2)
+    one, other = (dask.dataframe.from_pandas(y if n else pd.DataFrame(features), npartitions=3) for n in (0, 1))
+    if not known:  # as of files, of which each begins with 0
+        one, other = one.reset_index(drop=True), other.reset_index(drop=True)
+    for targets in (
+        other,
+        other.repartition(npartitions=1),
+        dask.array.from_array(y.to_numpy(), chunks=((20, 60, 10),)),
+    ):
+        found = ingest((one, targets), tmp_path / "d", overwrite=True, engine=engine).read(0)
+        np.testing.assert_array_equal(found["features"], features)
+        np.testing.assert_array_equal(found["target"], y)
+    for targets in (dask.dataframe.concat([other, other]), dask.array.zeros(91, chunks=(31, 30, 30))):
+        with refused("wrong-shape", "'target' has the shape", "there are 90 rows"):
+            ingest((one, targets), tmp_path / "d", overwrite=True, engine=engine)
+
+
 @pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")
 def test_ingest__reads_files_that_dask_joins(engine: Engine, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 20)).astype(np.float32)
@@ -875,6 +895,11 @@ def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_pat
     for rows in (table, table.rename(columns={"a": "b"})):
         with refused("unsupported", "persist()"):
             ingest(rows, tmp_path / "d", target="y", engine=client)
+    text = frame[["a"]].assign(t=frame["y"].astype(str))
+    with refused("unsupported", "persist()"):
+        ingest((text, table["y"]), tmp_path / "d", engine=client)
+    with refused("unsupported", "persist()"):
+        ingest_arrays(text, table["y"], tmp_path / "d", engine=client)
     assert os.listdir(tmp_path) == []
 
 
