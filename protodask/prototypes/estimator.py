@@ -46,6 +46,7 @@ from protodask.prototypes.estimator_columns import (
 from protodask.prototypes.estimator_rows import (
     RowsClassifierMixin,
     TrainingRows,
+    check_dimensions,
     check_labels,
     codes_among,
     feature_dtype,
@@ -267,6 +268,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         if not is_out_of_memory(X):
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
             return
+        check_dimensions(X)
         check_labels(getattr(y, "dtype", None))
         from protodask.data.tables.ingest import ingest_arrays
 
@@ -495,6 +497,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
 
     def _check_columns(self, X: Any, labels: Sequence[str] | None) -> None:
         """What scikit-learn checks of collections in memory; arrays may have `labels` of their columns."""
+        check_dimensions(X)
         if hasattr(X, "columns"):
             check_frame(X)
         else:

@@ -64,6 +64,16 @@ def is_out_of_memory(value: object) -> bool:
     return is_lazy(value) or type(value).__module__.partition(".")[0] == "zarr"
 
 
+def check_dimensions(X: Any) -> None:
+    """Refuse rows that are not in memory, and no matrix or table."""
+    if getattr(X, "ndim", 0) != 2:
+        raise InputError(
+            "wrong-shape",
+            f"A {type(X).__name__} of {getattr(X, 'ndim', 0)} dimensions is no matrix of rows and features.",
+            "Give two dimensions: of a single feature x[:, None], or a frame of one column.",
+        )
+
+
 def stored_rows(X: Any) -> Source:
     """Zarr arrays as a source of features."""
     rows = row_array(X)

@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -5,6 +6,7 @@ import dask.dataframe
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import zarr
 from support.errors import refused
 
@@ -82,6 +84,21 @@ def test_a_series__is_no_matrix(fitted: PrototypeSetClassifier) -> None:
         classifier().fit(pd.Series(ROWS[:, 0]), LABELS)
     with pytest.raises(ValueError, match="Expected 2D array|Expected a 2-dimensional container"):
         fitted.predict(pd.Series(ROWS[:, 0]))
+    for column in (dask.dataframe.from_pandas(pd.Series(ROWS[:, 0]), npartitions=2), da.from_array(ROWS[:, 0])):
+        with refused("wrong-shape", "1 dimensions is no matrix"):
+            classifier().fit(column, LABELS)
+        with refused("wrong-shape", "1 dimensions is no matrix"):
+            fitted.predict(column)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_sparse_rows__are_refused(lazy: bool, fitted: PrototypeSetClassifier) -> None:
+    rows: Any = scipy.sparse.csr_matrix(ROWS)
+    if lazy:
+        rows = da.from_array(ROWS, chunks=(50, 2)).map_blocks(scipy.sparse.csr_matrix)
+    for call in (partial(classifier().fit, y=LABELS), fitted.predict):
+        with refused("wrong-type", "rows are sparse (a csr_matrix)", "toarray()"):
+            np.asarray(call(rows))
 
 
 @pytest.mark.parametrize("kind", [np.ma.asarray, lambda rows: da.from_array(rows, chunks=(50, 2))])

@@ -22,7 +22,16 @@ def refuse_times(dtype: Any) -> None:
 
 
 def unmasked(values: Any) -> Any:
-    """A masked array of NumPy's with missing values where it is masked, NaN or None; anything else as it is."""
+    """A masked array of NumPy's with missing values where it is masked, NaN or None; anything else as it is.
+
+    Sparse ones are refused: to NumPy they are a single object.
+    """
+    if hasattr(values, "toarray"):
+        raise InputError(
+            "wrong-type",
+            f"The rows are sparse (a {type(values).__name__}).",
+            "Give dense ones: rows.toarray(), of each chunk where they are dask's.",
+        )
     if not isinstance(values, np.ma.MaskedArray):
         return values
     kind = values.dtype.kind
