@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
@@ -175,7 +176,10 @@ def _engine(computing: Computing) -> AbstractContextManager[Engine]:
     from protodask.engine import cluster_engine, thread_engine
 
     if computing.scheduler is not None:
-        return cluster_engine(computing.scheduler, computing.connection.tls, computing.connection.insecure)
+        engine = cluster_engine(computing.scheduler, computing.connection.tls, computing.connection.insecure)
+        # That the scheduler is lost comes back as an exception; Dask need not tell it with a traceback before.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+        return engine
     if computing.workers is not None:
         from protodask.engine.choose import local_engine
 

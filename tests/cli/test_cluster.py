@@ -3,6 +3,9 @@
 import json
 import os
 import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +77,22 @@ def test_run__carries_out_a_pipeline_over_tls(secure: Secure, call: Call, tmp_pa
     done = call("run", steps, "--scheduler", secure.address, *secure.options)
     assert done.exit_code == 0, done.output
     assert data.is_dir()
+
+
+def test_fit__whose_scheduler_dies_says_so_without_a_traceback(example: Any, tmp_path: Path) -> None:
+    scheduler = ["dask", "scheduler", "--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+    scheduler += ["--pid-file", str(tmp_path / "pid")]
+    worker = ["dask", "worker", "SCHEDULER", "--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "protodask", "fit", example.data, "--out", tmp_path / "m.zarr", "--tolerance", "0"]
+    with secure_cluster(scheduler, worker, tmp_path, n_workers=1) as address:
+        process = subprocess.Popen([*command, "--scheduler", address], stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        seen = next(line for line in process.stderr if "begins with" in line)
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        _, told = process.communicate(timeout=START_SECONDS)
+    assert process.returncode == 1, seen + told
+    assert "[connection-lost]" in told
+    assert "Traceback" not in told
 
 
 def test_fit__without_the_right_certificate_is_refused(
