@@ -157,7 +157,9 @@ class ScoredColumns:
         """Of a column of the rows, by the knots at a place."""
         key = column, knots.keys[place]
         if key not in self._known:
-            self._known[key] = knots.score(place, self._features[:, column].astype(self._precision, copy=False))
+            with np.errstate(over="ignore"):  # beyond the last knot it does not matter how far
+                values = self._features[:, column].astype(self._precision, copy=False)
+            self._known[key] = knots.score(place, values)
         return self._known[key]
 
 

@@ -1,6 +1,7 @@
 """The estimator together with engines, and with input that cannot be used."""
 
 import pickle
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -70,6 +71,16 @@ def test_predict__falls_back_to_the_marginals_however_far_a_row_is(far: float) -
     probability = fitted.predict_proba(np.array([[far, 0.5], [far, -far]]))
     np.testing.assert_allclose(probability, np.tile(fitted.model_.marginals, (2, 1)))
     np.testing.assert_allclose(fitted.familiarity(np.array([[far, 0.5]])), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("far", [1e39, -1e300])
+def test_predict__of_normal_scores_takes_what_float32_does_not_hold_for_the_last_value(far: float) -> None:
+    x = np.exp(2 * np.random.default_rng(0).normal(size=(300, 2)))
+    settings: dict[str, Any] = {"feature_forms": "scores", "precision": "float32", "n_candidates": 20}
+    found = PrototypeSetClassifier(**settings).fit(x, x[:, 0] > 1)
+    rows = np.array([[far, 0.0], [np.copysign(1e9, far), 0.0]])
+    one, other = found.predict_proba(rows)
+    np.testing.assert_array_equal(one, other)
 
 
 def test_fit__of_rows_with_an_outlier_stays_finite() -> None:
