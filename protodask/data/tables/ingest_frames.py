@@ -133,7 +133,8 @@ def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) ->
         held = values if is_lazy(values) else dask.array.from_array(np.asarray(values), chunks=-1)
         beside = with_lengths(held)
         check_beside(f"array {name!r}", beside.shape, sum(lengths))
-        frame = frame.assign(**{name: beside.rechunk((lengths,))})
+        with dask.config.set({"dataframe.convert-string": False}):  # numbers among objects would become text
+            frame = frame.assign(**{name: beside.rechunk((lengths,))})
     return frame
 
 

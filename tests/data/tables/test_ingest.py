@@ -414,6 +414,43 @@ def test_ingest__holds_no_data_of_a_frame_after_it(engine: Engine, tmp_path: Pat
     assert alive() is None
 
 
+def _lazy_parts(values: Any, edges: tuple[int, ...] = (0, 36, 60)) -> Any:
+    """What concat() makes of parts with an index each, which begins anew."""
+    parts = [values.iloc[first:last].reset_index(drop=True) for first, last in itertools.pairwise(edges)]
+    return dask.dataframe.concat([dask.dataframe.from_pandas(part, npartitions=2) for part in parts])
+
+
+@pytest.mark.parametrize("form", ["list", "array", "chunks", "series", "other partitions", "column"])
+def test_ingest__of_labels_beside_concatenated_dask_frames(form: str, engine: Engine, tmp_path: Path) -> None:
+    held = pd.DataFrame({"x": np.arange(60.0), "colour": ["red", "green", "blue"] * 20})
+    labels = pd.Series(np.where(held["x"] % 7 > 2, "yes", "no"))
+    lazy = _lazy_parts(held)
+    beside = {
+        "list": labels.tolist(),
+        "array": labels.to_numpy(),
+        "chunks": dask.array.from_array(labels.to_numpy(), chunks=25),
+        "series": _lazy_parts(labels),
+        "other partitions": _lazy_parts(labels, (0, 10, 30, 60)),
+        "column": lazy["x"].map_partitions(lambda x: (x % 7 > 2).map({True: "yes", False: "no"})),
+    }[form]
+    expected = ingest((held, labels), tmp_path / "held", categorical=["colour"], engine=engine)
+    found = ingest((lazy, beside), tmp_path / "lazy", categorical=["colour"], engine=engine)
+    assert found.metadata.fingerprint == expected.metadata.fingerprint
+    fitted = ingest_arrays(lazy, beside, tmp_path / "arrays", engine=engine)
+    assert fitted.metadata.fingerprint == expected.metadata.fingerprint
+
+
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_ingest__of_whole_labels_of_pandas_own_type_beside_text(
+    partitions: int, engine: Engine, tmp_path: Path
+) -> None:
+    held = pd.DataFrame({"x": np.arange(40.0), "colour": ["red", "green"] * 20})
+    lazy = dask.dataframe.from_pandas(held, npartitions=2)
+    labels = dask.dataframe.from_pandas(pd.Series([3, 4] * 20, dtype="Int64"), npartitions=partitions)
+    assert ingest((lazy, labels), tmp_path / "d", categorical=["colour"], engine=engine).classes == (3, 4)
+    assert ingest_arrays(lazy, labels, tmp_path / "a", engine=engine).classes == (3, 4)
+
+
 def test_ingest__leaves_dask_arrays_of_unknown_length_as_they_are(engine: Engine, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((60, 2))
     lazy = dask.array.from_array(features, chunks=(30, 2))
