@@ -849,14 +849,11 @@ def test_estimator__refuses_negative_penalties(name: str) -> None:
         PrototypeSetClassifier().set_params(**{name: -1.0}).fit(*_rows())
 
 
-@pytest.mark.parametrize("what", ["features", "weights"])
-def test_estimator__whose_sums_overflow_says_so_in_our_words(what: str) -> None:
+@pytest.mark.parametrize(("size", "weights"), [(1e200, 1.0), (1.0, 1e308), (1.0, 1e-320)])
+def test_estimator__whose_sums_overflow_says_so_in_our_words(size: float, weights: float) -> None:
     features, target = _rows()
-    weight = np.ones(ROWS)
-    if what == "features":
-        features[5, 1] = 1e200
-    else:
-        weight[:] = 1e308
+    features[5, 1] *= size
+    weight = np.full(ROWS, weights)
     with refused("overflow"):
         QUICK_CLASSIFIER.fit(features, target, sample_weight=weight)
 

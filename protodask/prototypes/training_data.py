@@ -95,6 +95,12 @@ def check_size(data: TrainingData, config: FitConfig) -> None:
         raise InputError(
             "overflow", "The sample weights are so large that their sum overflows.", "Divide them by a common factor."
         )
+    if 0 < summary.weight < np.finfo(np.float64).tiny:
+        raise InputError(
+            "overflow",
+            "The sample weights are so small that one over their sum overflows.",
+            "Multiply them by a factor.",
+        )
     if broken.any():
         name = data.feature_names[int(np.argmax(broken))]
         raise InputError(

@@ -186,9 +186,12 @@ class Registry:
         When the champion moves, `previous` comes to name what it was, in the same step.
         """
         check_name(alias, "an alias")
-        before, _ = changing.change(
-            self.path, lambda state: state.moved(alias, state.entry(version, self.path).number, _now(), why)
-        )
+
+        def changed(state: RegistryState) -> RegistryState:
+            named = read_version(self.path, state, state.entry(version, self.path))  # none that is damaged
+            return state.moved(alias, named.number, _now(), why)
+
+        before, _ = changing.change(self.path, changed)
         return before.named.get(alias)
 
     def rollback(self, why: str = "rolled back") -> Version:
@@ -214,6 +217,7 @@ class Registry:
                     f"In the registry {mask(self.path)} {CHAMPION} and {PREVIOUS} are both version {before}.",
                     "Let the champion be another version with `protodask registry promote`.",
                 )
+            read_version(self.path, state, state.entries[before])  # none that is damaged
             return state.moved(CHAMPION, before, _now(), why)
 
         _, after = changing.change(self.path, changed)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -465,6 +466,10 @@ def test_versions__has_one_that_is_damaged_beside_the_others(
     of_registry = Version(2, whole[1].path, "model", whole[1].fingerprint, whole[1].published, ("previous",), {})
     assert found[1] == replace(of_registry, unreadable=str(refusal.value))
     assert str(record) in str(found[1].unreadable)
+    for name_damaged in (lambda: registry.promote("champion", 2), registry.rollback):
+        with pytest.raises(FormatError, match=re.escape(str(refusal.value))):
+            name_damaged()
+    assert registry.version("champion") == whole[2], "no alias was moved to it"
 
 
 @pytest.mark.parametrize("lost", ["model.zarr/zarr.json", "model.zarr", "version.json", "files/note.txt", "."])
