@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -17,8 +18,8 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, scores_stored, shape_of
 from protodask.prototypes.forms import settled
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.staging import STAGE_BLOCK_ROWS
-from protodask.prototypes.steps import FEWEST_STEPS, ROUNDS, step_blocks, stepping_threads
+from protodask.prototypes.staging import step_blocks
+from protodask.prototypes.steps import FEWEST_STEPS, ROUNDS, stepping_threads
 
 ASSUMED_EVALUATIONS = 250
 """Of a batch: between 60 and 400 on six datasets of two to 64 features, with the default tolerance."""
@@ -164,7 +165,8 @@ def plan(
     evaluation = measured.pass_seconds + computing + busiest * found.evaluation_bytes / rate
     drawing = 2 * (measured.pass_seconds + reading)  # what is computed is nothing beside the evaluations
     scoring = computing + reading if shape.scored else 0.0
-    at_work = min(stepping_threads(processes), step_blocks(shape.staged_rows) * settings.n_draws)
+    _, together = step_blocks(shape.staged_rows, settings.n_draws)
+    at_work = min(stepping_threads(processes), together * settings.n_draws)
     stepping = measured.row_seconds * stepped_rows(shape) / at_work
     seconds = Seconds(
         evaluation=evaluation,
@@ -179,7 +181,7 @@ def plan(
 
 def stepped_rows(shape: Shape) -> int:
     """Rows that small steps look at, each as often as they do."""
-    fewest = FEWEST_STEPS * step_blocks(shape.staged_rows) * STAGE_BLOCK_ROWS
+    fewest = FEWEST_STEPS * math.prod(step_blocks(shape.staged_rows, shape.config.n_draws))
     return max(ROUNDS * shape.staged_rows, fewest) if shape.staged_rows else 0
 
 

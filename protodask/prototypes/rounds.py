@@ -157,7 +157,7 @@ class Round:
             return nothing
         columns = self.listeners.forms.columns
         side = row_side(np.arange(problem.n_features), problem.standardization, columns, problem.precision)
-        stage = take_stage(self.engine, self._rows(data), problem, config.seed, size, side, scored)
+        stage = take_stage(self.engine, self._rows(data), problem, config.seed, size, side, scored, config.n_draws)
         if stage is None:
             return nothing
         steps = Steps(self.engine.nearby(), stage, *self._penalties, config.seed)

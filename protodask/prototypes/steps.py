@@ -36,15 +36,10 @@ from protodask.engine.scheduling import Processes
 from protodask.engine.threads import available_threads
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, starting_point
 from protodask.prototypes.solver import Iteration, projected_norm
-from protodask.prototypes.staging import Stage
+from protodask.prototypes.staging import STEP_BLOCKS, Stage
 
 Arrays = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
-
-STEP_BLOCKS, MANY_ROWS = 2, 100_000
-"""Blocks of a step where it is taken on so many rows; of fewer it is one: on diamonds, star, storms, taxa and weather
-600 steps of one block lose 0.998 to 1.003 of what 500 of two do, in 0.63 to 0.71 of the time. With twice as many rows
-and half as many steps flights lose 0.01 more."""
 
 ROUNDS, FEWEST_STEPS = 5, 600
 """Through all rows, and steps where these are fewer. With 6 flights lose 0.0018 less and a fit takes a fifth longer;
@@ -110,14 +105,9 @@ class Steps:
         return self.stage.trained.layout.n_blocks
 
     @property
-    def together(self) -> int:
-        """Blocks of a step."""
-        return step_blocks(self.stage.rows)
-
-    @property
     def of_a_round(self) -> int:
         """Steps in which all rows are looked at once, but for those of blocks that are too few for another step."""
-        return max(self.blocks // self.together, 1)
+        return max(self.blocks // self.stage.together, 1)
 
     @property
     def most(self) -> int:
@@ -157,7 +147,17 @@ class Steps:
 
     def _way(self, start: Floats) -> int:
         """What tells these steps from others on the same rows: of other forms, say, or taken by another version."""
-        numbers = (self.together, self.most, PARTS, RATE, WARM_UP, KEPT, KEPT_SQUARES, LEAST_FEATURE_WEIGHT, FARTHEST)
+        numbers = (
+            self.stage.together,
+            self.most,
+            PARTS,
+            RATE,
+            WARM_UP,
+            KEPT,
+            KEPT_SQUARES,
+            LEAST_FEATURE_WEIGHT,
+            FARTHEST,
+        )
         return zlib.crc32(np.array(numbers).tobytes(), zlib.crc32(start.tobytes(), 1))
 
     def _objective(self, source: Source, problem: RoundProblem) -> Objective:
@@ -171,13 +171,13 @@ class Steps:
         trained = self._objective(self.stage.trained, replace(problem, held_out_weight=0.0))
         judged = self._objective(self.stage.judged, self.stage.judging)
         theta = gradient = looked_at(at, problem)
-        value, order, known_round = 0.0, np.zeros(0, dtype=np.int64), -1
+        value, order, known_round, together = 0.0, np.zeros(0, dtype=np.int64), -1, self.stage.together
         for step in range(first, last):
             through, place = divmod(step, self.of_a_round)
             if through != known_round:
                 priorities = keyed_draws(stream_key(self.seed, ORDER, through), np.arange(self.blocks))
                 order, known_round = np.argsort(priorities), through
-            blocks = np.sort(order[place * self.together : (place + 1) * self.together]).tolist()
+            blocks = np.sort(order[place * together : (place + 1) * together]).tolist()
             theta = looked_at(at, problem)
             found = trained(theta, blocks=blocks)
             value, gradient = value + found.value, found.gradient
@@ -197,11 +197,6 @@ class Steps:
             "value": np.array([value / (last - first)]),
             "held_out": np.array([judged(looked_at(at, problem)).held_out]),
         }
-
-
-def step_blocks(rows: int) -> int:
-    """Blocks of a step over so many rows."""
-    return STEP_BLOCKS if rows >= MANY_ROWS else 1
 
 
 def stepping_threads(processes: Processes) -> int:

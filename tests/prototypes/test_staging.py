@@ -58,7 +58,7 @@ ROWS = 1500
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_module, "STEPPED_ROWS", 300)
     monkeypatch.setattr(steps_module, "FEWEST_STEPS", 40)
-    monkeypatch.setattr(steps_module, "MANY_ROWS", 0)
+    monkeypatch.setattr(staging_module, "MANY_ROWS", 0)
     monkeypatch.setattr(staging_module, "STAGE_BLOCK_ROWS", 64)
     monkeypatch.setattr(staging_module, "MOST_JUDGED", 100)
 
@@ -128,7 +128,8 @@ def test_plans__allow_for_the_memory_that_stages_take(
 
 
 def test_plans__count_steps_apart_from_evaluations_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps_module, "MANY_ROWS", 100_000)
+    monkeypatch.setattr(staging_module, "MANY_ROWS", 100_000)
+    monkeypatch.setattr(staging_module, "STAGE_BLOCK_ROWS", 512)
     random = np.random.default_rng(0)
     features = random.normal(size=(4000, 3))
     data = ingest_arrays(features, features[:, 0] > 0, tmp_path / "data", block_rows=1024)
@@ -413,7 +414,9 @@ def test_steps__are_taken_on_the_rows_that_count(engine: Engine, make_rows: Make
     assert [stage.rows for record in history for stage in record.stages] == [ROWS // 10]
 
 
-def steps_of(problem: RoundProblem, engine: Engine, arrays: dict[str, NDArray[Any]], seed: int = 0) -> Steps:
+def steps_of(
+    problem: RoundProblem, engine: Engine, arrays: dict[str, NDArray[Any]], seed: int = 0, together: int = 2
+) -> Steps:
     """A way over rows of which every fourth is held out."""
     held = np.arange(len(arrays[TARGET.name])) % 4 == 0
     parts = []
@@ -429,7 +432,7 @@ def steps_of(problem: RoundProblem, engine: Engine, arrays: dict[str, NDArray[An
         class_factor=np.full(len(problem.marginals), 1 / np.count_nonzero(~held)),
         held_out_weight=float(np.count_nonzero(held)),
     )
-    stage = Stage(parts[0], parts[1], problem, len(held))
+    stage = Stage(parts[0], parts[1], problem, len(held), together)
     return Steps(engine, stage, Penalty(1e-3, 0.9), Penalty(1e-4, 0.9), seed)
 
 
@@ -499,14 +502,42 @@ def test_steps__come_back_to_where_rows_held_out_lose_least(engine: Engine, monk
     np.testing.assert_array_equal(found.theta[problem.n_feature_weights :], weights[1][found.kept])
 
 
-@pytest.mark.parametrize(("many", "together"), [(2048, 2), (2049, 1)])
-def test_steps__look_at_every_row_in_each_round(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, many: int, together: int
+@pytest.mark.parametrize(
+    ("many", "n_draws", "block_rows", "together"),
+    [(ROWS, 1, 64, 2), (ROWS, 3, 64, 2), (ROWS + 1, 1, 32, 2), (ROWS + 1, 2, 64, 1)],
+)
+def test_stages__of_an_only_draw_have_blocks_for_two_threads(
+    many: int,
+    n_draws: int,
+    block_rows: int,
+    together: int,
+    engine: Engine,
+    make_rows: MakeRows,
+    training_data: MakeData,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(staging_module, "MANY_ROWS", many)
+    stages: list[Stage | None] = []
+
+    def noted(*given: Any) -> Stage | None:
+        stages.append(take_stage(*given))
+        return stages[-1]
+
+    monkeypatch.setattr("protodask.prototypes.rounds.take_stage", noted)
+    config = replace(CONFIG, n_draws=n_draws)
+    first, *_ = held_out_parts(engine, training_data(make_rows(ROWS, 2)), config, grouped=False)
+    Training(first, config, engine, MemoryScores()).run()
+    (stage,) = stages
+    assert stage is not None
+    assert (stage.trained.layout.block_rows, stage.judged.layout.block_rows) == (block_rows, block_rows)
+    assert stage.together == together
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_steps__look_at_every_row_in_each_round(engine: Engine, monkeypatch: pytest.MonkeyPatch, together: int) -> None:
     problem, arrays = small_problem(2048)
-    monkeypatch.setattr(steps_module, "MANY_ROWS", many)
     monkeypatch.setattr(steps_module, "FEWEST_STEPS", 1)
-    steps, seen = steps_of(problem, engine, arrays, seed=2), list[list[int]]()
+    steps, seen = steps_of(problem, engine, arrays, seed=2, together=together), list[list[int]]()
     reduce = Engine.reduce
 
     def noted(self: Engine, *given: Any, **named: Any) -> Any:
