@@ -364,6 +364,12 @@ class KernelSide:
         return exponentiate(product(left, self.operand, out=values), self.dtype, low)[:, : self.n_prototypes]
 
 
+def too_steep(prototypes: Floats, weight: Floats) -> bool:
+    """Whether float32 would not do for prototypes (J, D) and weights `v` (D,)."""
+    longest = np.einsum("jd,jd,d->j", prototypes, prototypes, weight**2).max(initial=0.0)
+    return bool(longest > FLOAT32_REACH or weight.max(initial=0.0) > STEEPEST)
+
+
 def kernel_side(
     prototypes: Floats, feature_weight: Floats, precision: Precision, batch: NDArray[np.int64] | None = None
 ) -> KernelSide:

@@ -32,7 +32,7 @@ from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.prototypes.batch_kernel import Candidates, batch_kernel
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
-from protodask.prototypes.kernel import Standardization
+from protodask.prototypes.kernel import Standardization, too_steep
 from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, likelihood_kernel, merge_likelihoods
 from protodask.prototypes.solver import Evaluation, Function, solver_scale
 from protodask.prototypes.tiles import Precision
@@ -223,7 +223,7 @@ def prepare_kernel(
 ) -> tuple[RoundProblem, LikelihoodKernel]:
     """What all blocks of a task share; the gradient of candidates that are `asleep` is not computed."""
     feature_weights, candidate_weight = problem.split(theta)
-    if problem.n_batches > 1 and _meet_together(feature_weights > 0, problem.sizes):
+    if problem.n_batches > 1 and _meet_together(problem, feature_weights):
         parts = [(problem.together, slice(None), feature_weights)]
     else:
         parts = list(zip(problem.batches, problem.places, feature_weights, strict=True))
@@ -247,17 +247,22 @@ ROW_WORK, SHARED_WORK, CALL_WORK = 60, 8, 1.5e6
 batch, alone and together with others, whatever its candidates; and for a batch alone, whatever the rows."""
 
 
-def _meet_together(looked_at: NDArray[np.bool_], sizes: Sequence[int]) -> bool:
+def _meet_together(problem: RoundProblem, feature_weights: Floats) -> bool:
     """Whether one kernel matrix of the features that any batch looks at costs less than one for each batch.
 
-    Candidates (J,) are taken for `14 sqrt(N)` of the rows. That changes nothing but the time, and it is the same
-    whatever blocks, threads and workers there are.
+    Candidates (J,) are taken for `14 sqrt(N)` of the rows. It is the same whatever blocks, threads and workers there
+    are, and changes nothing but the time and what rounding does.
     """
-    n_candidates, n_batches = sum(sizes), len(sizes)
+    looked_at, n_candidates = feature_weights > 0, problem.n_candidates
     union = int(np.count_nonzero(looked_at.any(axis=0)))
-    together = union * (n_candidates + ROW_WORK + SHARED_WORK * n_batches)
-    apart = float(looked_at.sum(axis=1) @ (np.asarray(sizes) + ROW_WORK))
-    return together <= apart + CALL_WORK * (n_batches - 1) / max(1.0, n_candidates / 14) ** 2
+    together = union * (n_candidates + ROW_WORK + SHARED_WORK * problem.n_batches)
+    apart = looked_at.sum(axis=1) * (np.asarray(problem.sizes) + ROW_WORK)
+    calls = CALL_WORK * (problem.n_batches - 1) / max(1.0, n_candidates / 14) ** 2
+    if problem.precision == "float64" or together > apart.sum() + calls:
+        return bool(together <= apart.sum() + calls)
+    # One that needs float64 takes twice as long, and takes the others along.
+    steep = [too_steep(one.features, weight) for one, weight in zip(problem.batches, feature_weights, strict=True)]
+    return bool(together * (1 + any(steep)) <= apart @ np.where(steep, 2, 1) + calls)
 
 
 def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:

@@ -17,7 +17,7 @@ from protodask.prototypes import objective as objective_module
 from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.objective import Objective, Penalty, batch_sizes, make_problem
+from protodask.prototypes.objective import Objective, Penalty, batch_sizes, make_problem, prepare_kernel
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
@@ -216,3 +216,34 @@ def test_batch_sizes__are_those_of_the_classes_that_have_candidates() -> None:
     classes = np.array([0, 0, 2, 3, 3, 3])
     assert batch_sizes(classes, "shared") == (6,)
     assert batch_sizes(classes, "class") == (2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "steep", "precision", "together"),
+    [
+        ([range(12), range(12)], False, "float32", True),
+        ([range(6), range(6, 12)], False, "float32", False),
+        ([range(12), range(12)], True, "float32", False),
+        ([range(12), range(12)], True, "float64", True),
+    ],
+)
+def test_batches__meet_rows_together_where_that_costs_less(
+    looked_at: list[range], steep: bool, precision: Precision, together: bool
+) -> None:
+    random = np.random.default_rng(0)
+    classes, features = np.repeat([0, 1], 600), random.normal(size=(1200, 12))
+    problem = make_problem(
+        Candidates(features, classes, np.arange(1200)),
+        np.ones(1200),
+        np.array([5000.0, 5000.0]),
+        Standardization(np.zeros(12), np.ones(12)),
+        precision,
+        batch_sizes(classes, "class"),
+        leave_one_out=True,
+    )
+    v = np.array([[0.1 * (feature in some) for feature in range(12)] for some in looked_at])
+    v[1] *= 100 if steep else 1
+    _, kernel = prepare_kernel(problem, np.concatenate([v.ravel(), np.ones(1200)]))
+    assert len(kernel.batches) == (1 if together else 2)
+    if steep and not together:
+        assert [batch.side.dtype for batch in kernel.batches] == ["float32", "float64"]
