@@ -17,9 +17,9 @@ def main() -> None:
         signal.signal(signal.SIGINT, _stop)
     from protodask.cli import main as run
 
-    if may_be_interrupted:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        if may_be_interrupted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         run()
     except KeyboardInterrupt:  # before or after a command, which says itself what became of it
         _tell()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine.blas import one_blas_thread
-from protodask.errors import refusing
+from protodask.engine.graph import graph_of
+from protodask.errors import InputError, refusing
 
 RowFunction = Callable[[Any], NDArray[Any]]
 
@@ -28,18 +28,47 @@ def is_lazy(value: object) -> bool:
     return hasattr(value, "__dask_graph__")
 
 
-_ordering = threading.RLock()
+_lowering = threading.RLock()
 
 
-@contextmanager
-def same_order() -> Iterator[None]:
-    """Where Dask works out how a data frame is computed: its rows have one order whenever they are read.
+def lowered(frame: Any) -> tuple[dict[Any, Any], list[Any]]:
+    """The graph of a dask data frame or series, and the keys of its partitions: rows have one order whenever they are
+    read, and whichever columns are.
 
-    What Dask shuffles by disk, or between workers, comes in another order each time, so that rows and labels that are
-    read one after the other would not go together.
+    What Dask shuffles by disk, or between workers, comes in another order each time, and where it reads several files
+    as one partition depends on the columns that are used: rows and labels that are read one after the other would not
+    go together.
     """
-    with _ordering, dask.config.set({"dataframe.shuffle.method": "tasks"}):
-        yield
+    from dask._expr import optimize_until
+    from dask.dataframe import DataFrame
+
+    for expression in frame.expr.walk():
+        for name, operand in zip(expression._parameters, expression.operands, strict=False):
+            if name in ("method", "shuffle_method") and operand in ("disk", "p2p"):
+                raise InputError(
+                    "unsupported",
+                    f"A dask data frame is shuffled by {operand!r}, which has another order of rows at each reading.",
+                    'Shuffle it by tasks (shuffle_method="tasks", or dataframe.shuffle.method in the configuration of '
+                    "Dask), or write it to files and read these.",
+                )
+    with _lowering, dask.config.set({"dataframe.shuffle.method": "tasks"}):
+        found = optimize_until(frame.expr, "simplified-logical").lower_completely().fuse()
+        collection = DataFrame(found)
+        return graph_of(collection), list(collection.__dask_keys__())
+
+
+def in_one_order(frame: Any) -> Any:
+    """A dask data frame or series in these partitions, of which Dask works nothing out anew; as it is where its rows
+    are results on a cluster.
+    """
+    from dask.dataframe import from_graph
+
+    operands = (operand for expression in frame.expr.walk() for operand in expression.operands)
+    parts = (part for operand in operands if isinstance(operand, dict) for part in operand.values())
+    if any(type(part).__module__.partition(".")[0] == "distributed" for part in parts):
+        return frame
+    graph, keys = lowered(frame)
+    return from_graph(graph, frame._meta, (None,) * (len(keys) + 1), keys, "rows")
 
 
 def as_array(values: Any) -> Any:
@@ -47,18 +76,13 @@ def as_array(values: Any) -> Any:
 
     Anything else is as it is.
     """
-    if not hasattr(values, "to_dask_array"):
-        return values
-    with same_order():
-        return values.to_dask_array()
+    return in_one_order(values).to_dask_array() if hasattr(values, "to_dask_array") else values
 
 
 def computed(value: Any) -> Any:
     """What a dask collection is, with the rows of a data frame in that order; anything else as it is."""
-    if hasattr(value, "to_dask_array"):
-        with same_order():
-            value = value.optimize()
-    return value.compute() if is_lazy(value) else value
+    found = in_one_order(value) if hasattr(value, "to_dask_array") else value
+    return found.compute() if is_lazy(found) else found
 
 
 def map_rows(collection: Any, function: RowFunction, n_columns: int, dtype: Any) -> Any:
@@ -70,8 +94,7 @@ def map_rows(collection: Any, function: RowFunction, n_columns: int, dtype: Any)
     rows, called = collection, partial(_on_one_thread, function)
     meta = np.empty((0, n_columns), dtype=dtype)
     if hasattr(rows, "to_dask_array"):
-        with same_order():
-            return rows.map_partitions(called, meta=meta)
+        return in_one_order(rows).map_partitions(called, meta=meta)
     if rows.ndim != 2:
         raise ValueError(f"expected a 2-dimensional array of rows and features, got {rows.ndim} dimensions")
     if rows.numblocks[1] > 1:

@@ -130,6 +130,10 @@ class Candidates:
         self._last[:] = [(wanted, found)]
         return found
 
+    def forget(self) -> None:
+        """The arrangement asked for last, which takes memory."""
+        self._last.clear()
+
     def _arrange(self, active: Chosen, idle: Chosen, looked_at: Chosen) -> Arranged:
         of_active, of_idle = (arrange(np.flatnonzero(some), self._groups, len(looked_at)) for some in (active, idle))
         columns = np.concatenate([of_active.column, of_idle.column])

@@ -377,7 +377,7 @@ def kernel_side(
     features; of several batches (B, all features), given the `batch` of each prototype (J,).
     """
     weights = np.atleast_2d(feature_weight)
-    active = np.flatnonzero(weights.any(axis=0))
+    active = np.flatnonzero((weights > 0).any(axis=0))
     weights = weights[:, active]
     weight = weights.max(axis=0)
     scaled = prototypes * (weight if batch is None else weights[batch])

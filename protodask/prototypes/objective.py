@@ -223,7 +223,10 @@ def prepare_kernel(
 ) -> tuple[RoundProblem, LikelihoodKernel]:
     """What all blocks of a task share; the gradient of candidates that are `asleep` is not computed."""
     feature_weights, candidate_weight = problem.split(theta)
-    if problem.n_batches > 1 and _meet_together(problem, feature_weights):
+    together = problem.n_batches > 1 and _meet_together(problem, feature_weights)
+    for candidates in problem.batches if together else [problem.together]:
+        candidates.forget()
+    if together:
         parts = [(problem.together, slice(None), feature_weights)]
     else:
         parts = list(zip(problem.batches, problem.places, feature_weights, strict=True))

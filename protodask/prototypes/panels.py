@@ -66,6 +66,7 @@ def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: 
     """Panels for the prototypes `members`, of which `classes` gives every prototype's class; ascending by class."""
     if len(members) == 0:
         return NO_PANELS
+    members = members[np.argsort(classes[members], kind="stable")]
     counts = np.bincount(classes[members])
     labels = np.flatnonzero(counts)
     counts = counts[labels]

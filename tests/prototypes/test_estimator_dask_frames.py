@@ -168,6 +168,28 @@ def test_fit__gives_each_row_its_label_whatever_order_dask_shuffles_them_to(name
         assert found.score(lazy[names], lazy["label"]) == found.score(frame[names], frame["label"]) > 0.9
 
 
+@pytest.mark.parametrize("way", ["set_index", "merge"])
+def test_fit__gives_each_row_its_label_where_dask_joins_files_of_few_columns(way: str, tmp_path: Path) -> None:
+    frame, _ = make_frame(missing=False)
+    frame = frame.assign(label=np.where(frame["Länge in cm"] > 0, "ja", "nein"), key=np.arange(len(frame)) % 7)
+    wide = frame.assign(**{f"text {number}": "long text " * 9 + frame["city"] for number in range(8)})
+    for number, rows in enumerate(np.array_split(np.arange(len(wide)), 8)):
+        wide.iloc[rows].to_parquet(tmp_path / f"{number}.parquet")
+    read = dask.dataframe.read_parquet(tmp_path)
+    beside = dask.dataframe.from_pandas(pd.DataFrame({"key": np.arange(7), "z": np.arange(7.0)}), npartitions=2)
+    lazy = read.set_index("key") if way == "set_index" else read.merge(beside, on="key")
+    found = PrototypeSetClassifier(**SETTINGS | {"tolerance": 1e-4}).fit(lazy[["Länge in cm", "7"]], lazy["label"])
+    assert found.score(frame[["Länge in cm", "7"]], frame["label"]) > 0.9
+
+
+def test_fit__of_a_frame_that_is_shuffled_by_disk_is_refused() -> None:
+    frame, y = make_frame(missing=False)
+    with dask.config.set({"dataframe.shuffle.method": "disk"}):
+        lazy = dask.dataframe.from_pandas(frame.assign(label=y), npartitions=6).shuffle("label")
+    with refused("unsupported", "'disk'", "another order of rows", "shuffle_method"):
+        PrototypeSetClassifier(**SETTINGS).fit(lazy[["Länge in cm", "7"]], lazy["label"])
+
+
 def test_fit__of_some_partitions_is_that_of_their_rows(fitted: Any) -> None:
     _, frame, y = fitted
     some = dask.dataframe.from_pandas(frame, npartitions=8).loc[30:130]

@@ -245,5 +245,8 @@ def test_batches__meet_rows_together_where_that_costs_less(
     v[1] *= 100 if steep else 1
     _, kernel = prepare_kernel(problem, np.concatenate([v.ravel(), np.ones(1200)]))
     assert len(kernel.batches) == (1 if together else 2)
+    with mock.patch.object(objective_module, "_meet_together", return_value=not together):
+        prepare_kernel(problem, np.concatenate([v.ravel(), np.ones(1200)]))
+    assert [len(some._last) for some in (*problem.batches, problem.together)] == ([1, 1, 0] if together else [0, 0, 1])
     if steep and not together:
         assert [batch.side.dtype for batch in kernel.batches] == ["float32", "float64"]

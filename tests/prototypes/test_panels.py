@@ -68,3 +68,12 @@ def test_arrange__needs_no_more_work_than_one_panel_for_each_class(counts: list[
         return n_panels * width * (n_features + PANEL_OVERHEAD) + PANEL_OVERHEAD * n_panels * n_features
 
     assert work(panels.n_panels, panels.width) <= work(len(counts), max(counts))
+
+
+def test_arrange__takes_members_in_any_order() -> None:
+    random = np.random.default_rng(0)
+    classes = random.integers(0, 3, 50)
+    panels = arrange(np.arange(50), classes, 4)
+    of_column = np.repeat(panels.panel_class, panels.width)[panels.used]
+    np.testing.assert_array_equal(classes[panels.members], of_column)
+    assert sorted(panels.members.tolist()) == list(range(50))

@@ -6,6 +6,7 @@ Both are optional and imported where they are used.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,8 +21,8 @@ from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, l
 from protodask.data.tables.frames import check_names
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
-from protodask.engine.graph import compute_key, graph_of
-from protodask.engine.lazy import as_array, is_lazy, same_order
+from protodask.engine.graph import compute_key
+from protodask.engine.lazy import as_array, in_one_order, is_lazy, lowered
 from protodask.errors import InputError, ProtodaskError, StorageError
 
 
@@ -118,12 +119,10 @@ def values_array(values: Any) -> Any:
 def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) -> Any:
     """A dask data frame whose columns get these names, with further columns: arrays of as many values, row by row."""
     import dask.array
-    from dask.dataframe import from_graph
     from pandas.api.types import is_object_dtype
 
-    # In the partitions that it is computed in, which are not always those that it says it has.
-    graph, keys = _lazy_frame(frame).lowered
-    frame = from_graph(graph, frame._meta, (None,) * (len(keys) + 1), keys, "rows")
+    _lazy_frame(frame)  # none that was persisted on a cluster
+    frame = in_one_order(frame)
     objects = [name for name, dtype in zip(names, frame.dtypes, strict=True) if is_object_dtype(dtype)]
     frame = frame.rename(columns=dict(zip(frame.columns, names, strict=True)))
     if objects:
@@ -219,10 +218,12 @@ class _LazyFrame:
     @property
     def lowered(self) -> tuple[dict[Any, Any], list[Any]]:
         """The graph, and the keys of the partitions."""
-        with same_order():  # once, however many threads wait for it
+        with _lowering:  # once, however many threads wait for it
             return self._lowered
 
     @cached_property
     def _lowered(self) -> tuple[dict[Any, Any], list[Any]]:
-        lowered = self.frame.optimize(fuse=True)
-        return graph_of(lowered), list(lowered.__dask_keys__())
+        return lowered(self.frame)
+
+
+_lowering = threading.Lock()

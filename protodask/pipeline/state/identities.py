@@ -97,7 +97,7 @@ def identity_of_files(place: str) -> str | None:
     attributes = _attributes(where)
     if attributes is None or attributes["format"] == DATASET.format:
         return None
-    files = _files(where)
+    files = [(name, status) for name, status in _files(where) if not os.path.basename(name).startswith(".")]
     read = sum(status.st_size for _, status in files) <= READ_BYTES
     with storage_errors(where, "looking at"):
         return _digest(
