@@ -11,6 +11,7 @@ import zarr
 from support.errors import refused
 
 from protodask import PrototypeSetClassifier
+from protodask.data.arrays.values import SparseRowsError
 from protodask.prototypes.estimator_rows import (
     codes_among,
     feature_dtype,
@@ -97,7 +98,7 @@ def test_sparse_rows__are_refused(lazy: bool, fitted: PrototypeSetClassifier) ->
     if lazy:
         rows = da.from_array(ROWS, chunks=(50, 2)).map_blocks(scipy.sparse.csr_matrix)
     for call in (partial(classifier().fit, y=LABELS), fitted.predict):
-        with refused("wrong-type", "rows are sparse (a csr_matrix)", "toarray()"):
+        with refused("wrong-type", "rows are sparse (a csr_matrix)", "toarray()", kind=SparseRowsError):
             np.asarray(call(rows))
 
 

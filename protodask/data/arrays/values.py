@@ -21,13 +21,17 @@ def refuse_times(dtype: Any) -> None:
         )
 
 
+class SparseRowsError(InputError, TypeError):
+    """A TypeError, too: the tools of scikit-learn know by it that rows must be dense."""
+
+
 def unmasked(values: Any) -> Any:
     """A masked array of NumPy's with missing values where it is masked, NaN or None; anything else as it is.
 
     Sparse ones are refused: to NumPy they are a single object.
     """
     if hasattr(values, "toarray"):
-        raise InputError(
+        raise SparseRowsError(
             "wrong-type",
             f"The rows are sparse (a {type(values).__name__}).",
             "Give dense ones: rows.toarray(), of each chunk where they are dask's.",
