@@ -1,15 +1,15 @@
 """Batches of a round at given weights: what their kernel, class sums and gradients need, ready to meet rows.
 
 One batch alone, or several whose features are nearly the same: then one matrix of all features that any of them looks
-at takes less time than one for each. Letters are those of `likelihood`.
+at takes less time than one for each. Of these candidates the few that need float64 may have a matrix of their own.
+Letters are those of `likelihood`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,26 @@ Pairs = tuple[Integers, Integers]
 """Places of rows among others, ascending, and which candidates they are."""
 
 
+MOST_APART = 0.375
+"""Columns of those that need float64 where they are apart, for each of the others: then both take less memory than all
+in float64, and two thirds of the time at most."""
+
+
+class TwoPanels(NamedTuple):
+    """Candidates with positive weight, and idle ones."""
+
+    active: Panels
+    idle: Panels
+
+    @property
+    def n_columns(self) -> int:
+        return self.active.n_columns + self.idle.n_columns
+
+    @property
+    def members(self) -> Integers:
+        return np.concatenate([self.active.members, self.idle.members])
+
+
 @dataclass(frozen=True, eq=False)
 class Arranged:
     """Candidates in the columns of the kernel, those with weight before the idle ones: what stays as it is as long as
@@ -32,6 +52,8 @@ class Arranged:
     Panels are of one batch and class each, and ascend by them.
     """
 
+    batches: Integers
+    """Of all, those of which candidates are here (B,)."""
     active: Panels
     """Candidates with positive weight: they need their class sums."""
     idle: Panels
@@ -43,7 +65,7 @@ class Arranged:
     column_of: Integers
     """Columns that the candidates are in, -1 of those that are in none (J,)."""
     batch_of_column: Integers | None
-    """(columns,); None of a single batch."""
+    """A place among the batches (columns,); None of a single one."""
     panels_of_batch: list[slice]
     """Of the active ones."""
     class_of_panel: Integers
@@ -75,7 +97,7 @@ class Candidates:
     rows: Integers
     sizes: tuple[int, ...] = ()
     """Of the batches, where several are met together."""
-    _last: list[tuple[list[bytes], Arranged]] = field(default_factory=list, init=False, repr=False)
+    _last: list[tuple[list[bytes], tuple[Arranged, ...]]] = field(default_factory=list, init=False, repr=False)
     """The arrangement asked for last: from one evaluation to the next little changes. Another takes its place at once,
     so that several threads may ask.
     """
@@ -107,8 +129,13 @@ class Candidates:
         the `k` labels.
         """
         labelled = np.searchsorted(self.labels, self.classes)
-        batch = np.repeat(np.arange(len(self.sizes)), self.sizes) if self.sizes else 0
-        return batch * len(self.labels) + labelled
+        return self._batch * len(self.labels) + labelled
+
+    @cached_property
+    def _batch(self) -> Integers:
+        """(J,)"""
+        sizes = self.sizes or (len(self.rows),)
+        return np.repeat(np.arange(len(sizes)), sizes)
 
     def part(self, places: slice | Chosen) -> Candidates:
         """Those at some places."""
@@ -120,13 +147,25 @@ class Candidates:
         here = slice(*np.searchsorted(rows, (start, stop)))
         return rows[here] - start, which[here]
 
-    def arranged(self, active: Chosen, idle: Chosen, looked_at: Chosen) -> Arranged:
-        """Given which are which, and the features of positive weight."""
-        wanted = [chosen.tobytes() for chosen in (active, idle, looked_at)]
+    def arranged(
+        self, active: Chosen, idle: Chosen, looked_at: Chosen, apart: Chosen | None = None
+    ) -> tuple[Arranged, ...]:
+        """Given which are which, the features of positive weight (B, all features), and which have columns of their
+        own.
+        """
+        wanted = [b"" if chosen is None else chosen.tobytes() for chosen in (active, idle, looked_at, apart)]
         for known, found in self._last:
             if known == wanted:
                 return found
-        found = self._arrange(active, idle, looked_at)
+        n_features, found = looked_at.shape[1], tuple[Arranged, ...]()
+        if apart is not None:
+            near, far = (self._panels(active & part, idle & part, n_features) for part in (~apart, apart))
+            if 0 < far.n_columns <= MOST_APART * near.n_columns:
+                found = tuple(
+                    self._arrange(panels, looked_at, np.unique(self._batch[panels.members])) for panels in (near, far)
+                )
+        if not found:
+            found = (self._arrange(self._panels(active, idle, n_features), looked_at, np.arange(len(looked_at))),)
         self._last[:] = [(wanted, found)]
         return found
 
@@ -134,29 +173,35 @@ class Candidates:
         """The arrangement asked for last, which takes memory."""
         self._last.clear()
 
-    def _arrange(self, active: Chosen, idle: Chosen, looked_at: Chosen) -> Arranged:
-        of_active, of_idle = (arrange(np.flatnonzero(some), self._groups, len(looked_at)) for some in (active, idle))
+    def _panels(self, active: Chosen, idle: Chosen, n_features: int) -> TwoPanels:
+        return TwoPanels(*(arrange(np.flatnonzero(some), self._groups, n_features) for some in (active, idle)))
+
+    def _arrange(self, panels: TwoPanels, looked_at: Chosen, batches: Integers) -> Arranged:
+        """Those of some of the batches, and of all features that these look at."""
+        of_active, of_idle = panels
         columns = np.concatenate([of_active.column, of_idle.column])
         used = np.flatnonzero(columns >= 0)
         # Two calls that copy take a fifth of the time of one that looks for rows and columns.
-        features = self.features.take(np.flatnonzero(looked_at), axis=1).take(columns, axis=0, mode="wrap")
+        features = self.features.take(np.flatnonzero(looked_at[batches].any(axis=0)), axis=1)
+        features = features.take(columns, axis=0, mode="wrap")
         features[columns < 0] = 0
-        column_of = np.full(len(active), -1, dtype=np.int64)
+        column_of = np.full(len(self.rows), -1, dtype=np.int64)
         column_of[columns[used]] = used
         n_labels = len(self.labels)
         class_of_panel, class_of_idle = (some.panel_class % n_labels for some in (of_active, of_idle))
         one_each = np.array_equal(class_of_panel, np.arange(n_labels))
         batch, batch_of_idle = (some.panel_class // n_labels for some in (of_active, of_idle))
-        ends = np.searchsorted(batch, np.arange(max(1, len(self.sizes)) + 1)).tolist()
+        ends = [np.searchsorted(batch, batches, side=side).tolist() for side in ("left", "right")]
         by_column = np.concatenate([np.repeat(batch, of_active.width), np.repeat(batch_of_idle, of_idle.width)])
         return Arranged(
+            batches=batches,
             active=of_active,
             idle=of_idle,
             features=features,
             squares=np.square(features[: of_active.n_columns]),
             column_of=column_of,
-            batch_of_column=by_column if self.sizes else None,
-            panels_of_batch=[slice(*own) for own in pairwise(ends)],
+            batch_of_column=np.searchsorted(batches, by_column) if len(batches) > 1 else None,
+            panels_of_batch=[slice(*own) for own in zip(*ends, strict=True)],
             class_of_panel=class_of_panel,
             class_of_idle=class_of_idle,
             of_class=None if one_each else np.eye(n_labels)[:, class_of_panel],
@@ -165,12 +210,18 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class BatchKernel:
-    """One batch of a round at one `(v, w)`, ready to meet rows, or several that meet them together."""
+    """One batch of a round at one `(v, w)`, ready to meet rows, or several that meet them together; or those of their
+    candidates that need float64, and the others.
+    """
 
     candidates: Candidates
     arranged: Arranged
+    batches: slice
+    """Those that the candidates are of, in the round."""
+    places: slice
+    """Of the candidates, likewise."""
     feature_weight: Floats
-    """(B, all features)"""
+    """(batches, all features)"""
     standardization: Standardization
     columns: Integers
     """Of the rows, that the features are in."""
@@ -192,7 +243,7 @@ class BatchKernel:
         return min(columns + alias_padding(columns, self.side.dtype), int(self.side.operand.shape[1]))
 
 
-def batch_kernel(
+def batch_kernels(
     candidates: Candidates,
     feature_weight: Floats,
     candidate_weight: Floats,
@@ -200,20 +251,47 @@ def batch_kernel(
     precision: Precision,
     columns: Integers | None = None,
     asleep: Chosen | None = None,
-) -> BatchKernel:
+    apart: Chosen | None = None,
+    first: tuple[int, int] = (0, 0),
+) -> list[BatchKernel]:
     """A batch at `(v, w)`, with all that its blocks share, or those that `candidates` tell apart at `v` (B, D).
 
     `precision` is the least one, see `FLOAT32_REACH`; `columns` are those of the rows that the features are in, if they
     are not the columns themselves. Of candidates of weight zero that are `asleep` nobody asks for the gradient (J,): it
-    is said to be 0.
+    is said to be 0. Those that are `apart` have a kernel of their own. `first` are the places of the first batch and
+    candidate in the round.
     """
     feature_weight = np.atleast_2d(feature_weight)
-    looked_at = feature_weight.max(axis=0, initial=0.0) > 0
     active = candidate_weight > 0
     idle = ~active if asleep is None else ~(active | asleep)
-    arranged = candidates.arranged(active, idle, looked_at)
+    n_features = feature_weight.shape[1]
+    return [
+        _batch_kernel(
+            candidates,
+            arranged,
+            feature_weight,
+            candidate_weight,
+            standardization,
+            precision,
+            np.arange(n_features) if columns is None else columns,
+            first,
+        )
+        for arranged in candidates.arranged(active, idle, feature_weight > 0, apart)
+    ]
+
+
+def _batch_kernel(
+    candidates: Candidates,
+    arranged: Arranged,
+    feature_weight: Floats,
+    candidate_weight: Floats,
+    standardization: Standardization,
+    precision: Precision,
+    columns: Integers,
+    first: tuple[int, int],
+) -> BatchKernel:
     panels, n_features = arranged.active, arranged.features.shape[1]
-    side = kernel_side(arranged.features, feature_weight, precision, arranged.batch_of_column)
+    side = kernel_side(arranged.features, feature_weight[arranged.batches], precision, arranged.batch_of_column)
     column_weight, width = panels.spread(candidate_weight), sums_width(n_features)
     operand = np.zeros((panels.n_columns, width), dtype=side.dtype)
     weighted = operand[:, :n_features]
@@ -223,9 +301,11 @@ def batch_kernel(
     return BatchKernel(
         candidates=candidates,
         arranged=arranged,
+        batches=slice(first[0], first[0] + len(feature_weight)),
+        places=slice(first[1], first[1] + len(candidate_weight)),
         feature_weight=feature_weight,
         standardization=standardization,
-        columns=np.arange(feature_weight.shape[1]) if columns is None else columns,
+        columns=columns,
         side=side,
         column_weight=column_weight,
         sum_operand=sum_operand,
@@ -236,6 +316,6 @@ def batch_kernel(
             n_panels=panels.n_panels,
             sums_width=width,
             dtype=side.dtype,
-            n_batches=len(feature_weight),
+            n_batches=len(arranged.batches),
         ),
     )

@@ -40,11 +40,13 @@ from protodask.prototypes.tiles import (
 DOUBLE = 8
 """Bytes of a float64, and of an index."""
 
-ARRANGED_BYTES = 16
-"""For each candidate and feature: `s` and `s^2` by column of the kernel, kept from one evaluation to the next."""
+ARRANGED_BYTES = 22
+"""For each candidate and feature: `s` and `s^2` by column of the kernel, kept from one evaluation to the next, and by
+three eighths as many columns once more for candidates that are apart, see `MOST_APART`."""
 
-PREPARING_BYTES = {"float32": 36, "float64": 40}
-"""The same while the kernel's operands are made: these two arrays, another in float64, and the operands."""
+PREPARING_BYTES = {"float32": 39, "float64": 40}
+"""The same while the kernel's operands are made: these two arrays, another in float64, and the operands. Those of
+candidates that are apart are made afterwards: 24 bytes of the others, and three eighths of 40."""
 
 DRAWING_BYTES = 128
 """For each row of a block while candidates are drawn, beside the scores: bins, priorities, row numbers and their order,
@@ -248,21 +250,24 @@ def streamed_row_bytes(shape: Shape, stored: bool) -> int:
 
 
 def tile_bytes(shape: Shape) -> int:
-    """Memory of a thread's tile and of what is computed beside it, in float64, to which the kernel may turn."""
+    """Memory of a thread's tile and of what is computed beside it, in float64, to which any part of it may turn."""
     if shape.config.feature_weights == "both":
         return max(tile_bytes(shape.with_settings(feature_weights=weights)) for weights in ("shared", "class"))
     features, classes, further = shape.n_features, shape.n_classes, shape.round_batches - 1
-    width, panels = sums_width(features), classes + shape.most_candidates // NARROWEST_PANEL
+    # Beside what is in float32 there may be candidates and rows in float64; their columns together take no more.
+    parts = 1.0 if shape.precision == "float64" else 1.5
+    width, panels = sums_width(features), int(parts * classes) + shape.most_candidates // NARROWEST_PANEL
     fewest = shape.most_candidates + width + features
-    most = shape.most_columns + LANES + panels * width + (further + 1) * features
+    most = shape.most_columns + int(parts * (LANES + (further + 1) * features)) + panels * width
     longest = longest_tile(shape.longest_block, fewest)
     entries = max(longest * fewest, longest_tile(shape.longest_block, most) * most)
-    precisions: list[Precision] = ["float32", "float64"] if further else ["float64"]
-    rows = RowShape(classes, max(features, shape.row_features), dict.fromkeys(precisions, features))
+    rows = RowShape(classes, max(features, shape.row_features), {"float64": features})
     batch = LikelihoodShape(features, shape.most_columns, panels, width, "float64", further + 1)
-    by_row = sum(stretch_widths(rows, [batch])) - features  # batches' features are among the entries
+    *others, standardized, of_batches = stretch_widths(rows, [batch])
+    # The features of batches are among the entries.
+    by_row = sum(others) + int(parts * (standardized + of_batches - features))
     by_row += features if shape.config.feature_forms != "plain" else 0  # normal scores and levels
-    whole = (shape.longest_block + longest) * (by_row + (further + 1) * features)
+    whole = (shape.longest_block + longest) * (by_row + int(parts * (further + 1) * features))
     by_class = 5 * classes + 2 * panels + 10
     return DOUBLE * (entries + max(longest * by_row, min(STRETCH_ENTRIES, whole)) + longest * (features + by_class))
 

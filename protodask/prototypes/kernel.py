@@ -364,10 +364,17 @@ class KernelSide:
         return exponentiate(product(left, self.operand, out=values), self.dtype, low)[:, : self.n_prototypes]
 
 
-def too_steep(prototypes: Floats, weight: Floats) -> bool:
-    """Whether float32 would not do for prototypes (J, D) and weights `v` (D,)."""
-    longest = np.einsum("jd,jd,d->j", prototypes, prototypes, weight**2).max(initial=0.0)
-    return bool(longest > FLOAT32_REACH or weight.max(initial=0.0) > STEEPEST)
+def far_out(prototypes: Floats, weight: Floats) -> NDArray[np.bool_]:
+    """For which prototypes (J, D) float32 would not do, given weights `v` (D,)."""
+    if weight.max(initial=0.0) > STEEPEST:
+        return np.ones(len(prototypes), dtype=np.bool_)
+    found: NDArray[np.bool_] = _squared_lengths(prototypes * weight) > FLOAT32_REACH
+    return found
+
+
+def _squared_lengths(rows: Floats) -> Floats:
+    lengths: Floats = np.einsum("jd,jd->j", rows, rows)
+    return lengths
 
 
 def kernel_side(
@@ -381,7 +388,7 @@ def kernel_side(
     weights = weights[:, active]
     weight = weights.max(axis=0)
     scaled = prototypes * (weight if batch is None else weights[batch])
-    longest = float(np.einsum("jd,jd->j", scaled, scaled).max(initial=0.0))
+    longest = float(_squared_lengths(scaled).max(initial=0.0))
     steep = longest > FLOAT32_REACH or weight.max(initial=0.0) > STEEPEST
     dtype: Precision = "float64" if steep else precision
     root = exponential(dtype).root

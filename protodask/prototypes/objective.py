@@ -22,17 +22,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
-from protodask.prototypes.batch_kernel import Candidates, batch_kernel
+from protodask.prototypes.batch_kernel import Candidates, batch_kernels
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
-from protodask.prototypes.kernel import Standardization, too_steep
+from protodask.prototypes.kernel import Standardization, far_out
 from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, likelihood_kernel, merge_likelihoods
 from protodask.prototypes.solver import Evaluation, Function, solver_scale
 from protodask.prototypes.tiles import Precision
@@ -223,49 +223,78 @@ def prepare_kernel(
 ) -> tuple[RoundProblem, LikelihoodKernel]:
     """What all blocks of a task share; the gradient of candidates that are `asleep` is not computed."""
     feature_weights, candidate_weight = problem.split(theta)
-    together = problem.n_batches > 1 and _meet_together(problem, feature_weights)
-    for candidates in problem.batches if together else [problem.together]:
-        candidates.forget()
-    if together:
-        parts = [(problem.together, slice(None), feature_weights)]
+    far = _far_out(problem, feature_weights)
+    if asleep is not None:
+        far &= (candidate_weight > 0) | ~asleep
+    if problem.n_batches > 1 and _meet_together(problem, feature_weights, far):
+        parts = [(problem.together, 0, slice(None), slice(None))]
     else:
-        parts = list(zip(problem.batches, problem.places, feature_weights, strict=True))
+        each = zip(problem.batches, range(problem.n_batches), problem.places, strict=True)
+        parts = [(candidates, number, slice(number, number + 1), places) for candidates, number, places in each]
+    met = [candidates for candidates, *_ in parts]
+    for candidates in (*problem.batches, problem.together):
+        if not any(candidates is one for one in met):
+            candidates.forget()
     batches = [
-        batch_kernel(
+        kernel
+        for candidates, number, own, places in parts
+        for kernel in batch_kernels(
             candidates,
-            feature_weight,
+            feature_weights[own],
             candidate_weight[places],
             problem.standardization,
             problem.precision,
             problem.columns,
             None if asleep is None else asleep[places],
+            far[places] if _work(problem, feature_weights[own], far[places]).apart else None,
+            (number, places.start or 0),
         )
-        for candidates, places, feature_weight in parts
     ]
     return problem, likelihood_kernel(batches)
 
 
+def _far_out(problem: RoundProblem, feature_weights: Floats) -> NDArray[np.bool_]:
+    """Candidates for which float32 was asked for and would not do (J,)."""
+    if problem.precision == "float64":
+        return np.zeros(problem.n_candidates, dtype=np.bool_)
+    each = zip(problem.batches, feature_weights, strict=True)
+    return np.concatenate([far_out(candidates.features, weight) for candidates, weight in each])
+
+
 ROW_WORK, SHARED_WORK, CALL_WORK = 60, 8, 1.5e6
 """What is to be done beside the kernel, in units of a feature of a row and a candidate: for each feature of a row and
-batch, alone and together with others, whatever its candidates; and for a batch alone, whatever the rows."""
+matrix of one batch, and for each batch more where it is of several, whatever the candidates; and for a matrix, whatever
+the rows."""
 
 
-def _meet_together(problem: RoundProblem, feature_weights: Floats) -> bool:
-    """Whether one kernel matrix of the features that any batch looks at costs less than one for each batch.
+class Work(NamedTuple):
+    """Of a kernel matrix, in units of a row, a feature and a candidate in float32."""
 
-    Candidates (J,) are taken for `14 sqrt(N)` of the rows. It is the same whatever blocks, threads and workers there
-    are, and changes nothing but the time and what rounding does.
+    amount: float
+    apart: bool
+    """Whether it is this little with those candidates apart that need float64."""
+
+
+def _work(problem: RoundProblem, feature_weights: Floats, far: NDArray[np.bool_]) -> Work:
+    """For candidates of some batches (B, D), of which those that are `far` need float64 (J,): twice the work.
+
+    Candidates of a round are taken for `14 sqrt(N)` of the rows. It is the same whatever blocks, threads and workers
+    there are, and so is what follows from it, which changes nothing but the time and what rounding does.
     """
-    looked_at, n_candidates = feature_weights > 0, problem.n_candidates
-    union = int(np.count_nonzero(looked_at.any(axis=0)))
-    together = union * (n_candidates + ROW_WORK + SHARED_WORK * problem.n_batches)
-    apart = looked_at.sum(axis=1) * (np.asarray(problem.sizes) + ROW_WORK)
-    calls = CALL_WORK * (problem.n_batches - 1) / max(1.0, n_candidates / 14) ** 2
-    if problem.precision == "float64" or together > apart.sum() + calls:
-        return bool(together <= apart.sum() + calls)
-    # One that needs float64 takes twice as long, and takes the others along.
-    steep = [too_steep(one.features, weight) for one, weight in zip(problem.batches, feature_weights, strict=True)]
-    return bool(together * (1 + any(steep)) <= apart @ np.where(steep, 2, 1) + calls)
+    n_batches, n_far = len(feature_weights), int(np.count_nonzero(far))
+    looked_at = int(np.count_nonzero((feature_weights > 0).any(axis=0)))
+    by_row = ROW_WORK + (SHARED_WORK * n_batches if n_batches > 1 else 0)
+    call = CALL_WORK / max(1.0, problem.n_candidates / 14) ** 2
+    whole = looked_at * (len(far) + by_row) * (2 if n_far else 1) + call
+    apart = looked_at * (len(far) + n_far + 3 * by_row) + 2 * call
+    return Work(min(whole, apart), 0 < n_far < len(far) and apart < whole)
+
+
+def _meet_together(problem: RoundProblem, feature_weights: Floats, far: NDArray[np.bool_]) -> bool:
+    """Whether one kernel matrix of the features that any batch looks at costs less than one for each batch."""
+    each = zip(problem.places, feature_weights, strict=True)
+    apart = sum(_work(problem, weight[None], far[places]).amount for places, weight in each)
+    return bool(_work(problem, feature_weights, far).amount <= apart)
 
 
 def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:

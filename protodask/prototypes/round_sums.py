@@ -148,12 +148,13 @@ class RoundSums:
 
     def gradients(self) -> tuple[Floats, Floats]:
         """By the feature weights of every batch (B, all features) and by candidate weights (J,)."""
-        parts = self._parts
-        found = [
-            np.concatenate(rows)
-            for rows in zip(*((part.by_feature(), part.by_candidate()) for part in parts), strict=True)
-        ]
-        return found[0], found[1]
+        batches = [part.batch for part in self._parts]
+        by_feature = np.zeros((max(batch.batches.stop for batch in batches), batches[0].feature_weight.shape[1]))
+        by_candidate = np.zeros(max(batch.places.stop for batch in batches))
+        for part, batch in zip(self._parts, batches, strict=True):
+            by_feature[batch.batches] += part.by_feature()
+            by_candidate[batch.places] += part.by_candidate()
+        return by_feature, by_candidate
 
 
 class BatchSums:
@@ -171,7 +172,7 @@ class BatchSums:
         self._idle_gradient = np.zeros((idle.n_panels, idle.width))
         self._n_features = len(batch.side.active)
         # Of `x = r u z` for the root `r` of the kernel's exponential, by batch.
-        self._row_square = np.zeros((len(batch.feature_weight), self._n_features))  # sum_n a_n x_nd^2
+        self._row_square = np.zeros((len(batch.arranged.batches), self._n_features))  # sum_n a_n x_nd^2
         self._cross = np.zeros_like(self._row_square)  # sum_n x_nd (A s)_nd
 
     @property
@@ -271,7 +272,8 @@ class BatchSums:
             columns = slice(own.start * width, own.stop * width)
             sums[number] += weight[columns] @ batch.arranged.squares[columns]
         gradient = np.zeros_like(batch.feature_weight)
-        gradient[:, features] = -batch.feature_weight[:, features] * sums
+        here = np.ix_(batch.arranged.batches, features)
+        gradient[here] = -batch.feature_weight[here] * sums
         return gradient
 
 

@@ -78,11 +78,16 @@ def test_evaluations__on_threads_that_share_a_problem_have_the_bits_of_one() -> 
 
 def test_arranged__is_found_again_as_long_as_the_same_are_chosen() -> None:
     problem, _, _ = make_round()
-    (candidates, *_), ones = problem.batches, np.ones(4, dtype=np.bool_)
+    (candidates, *_), ones = problem.batches, np.ones((1, 4), dtype=np.bool_)
     active = np.arange(len(candidates.rows)) % 2 == 0
     found = candidates.arranged(active, ~active, ones)
     assert candidates.arranged(active.copy(), ~active, ones.copy()) is found
-    others = [(~active, active, ones), (active, active & False, ones), (active, ~active, np.arange(4) > 0)]
+    others = [
+        (~active, active, ones, None),
+        (active, active & False, ones, None),
+        (active, ~active, ones & (np.arange(4) > 0), None),
+        (active, ~active, ones, active),
+    ]
     for other in others:
         assert candidates.arranged(*other) is not found
         assert candidates.arranged(active, ~active, ones) is not found, "one is kept"

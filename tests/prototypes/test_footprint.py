@@ -17,6 +17,7 @@ from protodask.engine import Arrays, Block, Layout, array_source, one_blas_threa
 from protodask.engine.costs import Memory
 from protodask.engine.memory import RESIDENT_SHARE
 from protodask.engine.scheduling import SHIPPED_BYTES, Processes
+from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import objective as objective_module
 from protodask.prototypes import tiles
 from protodask.prototypes.batches import Batch
@@ -39,7 +40,7 @@ from protodask.prototypes.footprint import (
 )
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.objective import RoundProblem, likelihood_block, prepare_kernel, starting_point
+from protodask.prototypes.objective import RoundProblem, Work, likelihood_block, prepare_kernel, starting_point
 from protodask.prototypes.panels import arrange
 from protodask.prototypes.scoring import add_round_block, score_block
 
@@ -223,20 +224,31 @@ SMALL_CHANGE = 2**16
 WAYS = [(name, together) for name in SHAPES for together in (False, True) if "by " in name or not together]
 
 
+@pytest.mark.parametrize("far", [0.0, 0.02, 0.2, 0.9])
 @pytest.mark.parametrize(("name", "together"), WAYS)
 def test_parts__are_not_below_what_an_evaluation_allocates(
-    name: str, together: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, together: bool, far: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objective_module, "_meet_together", lambda *_: together)
     shape = SHAPES[name]
     problem, block = calibration_problem(shape), synthetic_block(shape, shape.block_rows)
     theta = starting_point(problem)
+    if far:
+        lengths = ((problem.candidates.features * theta[0]) ** 2).sum(axis=1)
+        monkeypatch.setattr(kernel_module, "FLOAT32_REACH", np.quantile(lengths, 1 - far))
+        monkeypatch.setattr(objective_module, "_work", lambda *_: Work(0.0, apart=True))
     theta[-1] = theta[problem.n_feature_weights + 1] = 0  # so that there are idle panels, too
     prepared = traced(lambda: prepare_kernel(replace(problem), theta))  # that knows no arrangement yet
     assert operand_bytes(shape) / 8 - SMALL_CHANGE <= prepared <= operand_bytes(shape) + SMALL_CHANGE
     prepare_kernel(problem, starting_point(problem))
     assert traced(lambda: prepare_kernel(problem, theta)) <= operand_bytes(shape) + SMALL_CHANGE, "one for another"
     _, kernel = prepare_kernel(problem, theta)
+    precisions = {batch.side.dtype for batch in kernel.batches}
+    if shape.precision == "float32" and far:
+        assert precisions == {"float64"} if far == 0.9 else "float64" in precisions
+        assert name == "tiny" or far != 0.02 or "float32" in precisions
+    else:
+        assert precisions == {shape.precision}
     kept = sum(one.features.nbytes + one.squares.nbytes for one in (batch.arranged for batch in kernel.batches))
     assert kept <= arranged_bytes(shape)
     evaluated = traced(lambda: likelihood_block(block, problem, kernel))

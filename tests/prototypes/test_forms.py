@@ -23,7 +23,7 @@ from protodask.engine import Engine, array_source
 from protodask.prototypes import FitConfig, PrototypeSet
 from protodask.prototypes import rounds as rounds_module
 from protodask.prototypes import tiles as tiles_module
-from protodask.prototypes.batch_kernel import Candidates, batch_kernel
+from protodask.prototypes.batch_kernel import Candidates, batch_kernels
 from protodask.prototypes.config import FeatureForms, FeatureWeights
 from protodask.prototypes.fitted import SCORED_ROWS
 from protodask.prototypes.forms import (
@@ -601,17 +601,19 @@ def test_likelihood__of_batches_that_look_at_different_forms(engine: Engine, pre
     batch = np.repeat([0, 1], 6)
     v = np.array([[0.3, 0.0, 0.0, 0.9, 0.0, 0.2], [0.0, 1.1, 0.0, 0.0, 0.4, 0.0]])
     w = np.random.default_rng(0).uniform(0, 30, 12) * (np.arange(12) % 4 > 0)
-    batches = tuple(
-        batch_kernel(
+    batches = [
+        kernel
+        for b in range(2)
+        for kernel in batch_kernels(
             Candidates(z[rows[batch == b]], y[rows[batch == b]], rows[batch == b]),
             v[b],
             w[batch == b],
             standardization,
             precision,
             forms.columns,
+            first=(b, 6 * b),
         )
-        for b in range(2)
-    )
+    ]
     previous = np.tile([0.4, 0.6], (120, 1))
     r = loss_weights(y, np.ones(120), rows, 2)
     found = likelihood_kernel(batches).evaluate(x, y, r, previous)

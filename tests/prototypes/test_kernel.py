@@ -18,7 +18,7 @@ from reference.objective import Penalty, dense_objective, finite_difference, gra
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import tiles as tiles_module
-from protodask.prototypes.batch_kernel import Candidates, batch_kernel
+from protodask.prototypes.batch_kernel import Candidates, batch_kernels
 from protodask.prototypes.kernel import ScoreKernel, Standardization, exponential
 from protodask.prototypes.likelihood import (
     Likelihood,
@@ -69,6 +69,8 @@ class Case:
     n_classes: int
     together: bool = False
     """Whether the batches meet the rows together."""
+    apart: int | None = None
+    """By what those candidates are drawn that are apart from the others."""
 
     @property
     def standardized(self) -> Floats:
@@ -85,15 +87,26 @@ class Case:
 
     def kernel(self, precision: Precision, asleep: NDArray[np.bool_] | None = None) -> LikelihoodKernel:
         sizes = tuple(np.bincount(self.batch, minlength=len(self.v)).tolist())
-        parts = [(np.arange(len(self.rows)), self.v, sizes)]
+        parts = [(0, np.arange(len(self.rows)), self.v, sizes)]
         if not self.together:
-            parts = [(np.flatnonzero(self.batch == number), v, ()) for number, v in enumerate(self.v)]
+            parts = [(number, np.flatnonzero(self.batch == number), v, ()) for number, v in enumerate(self.v)]
+        apart = None
+        if self.apart is not None:
+            apart = np.random.default_rng(self.apart).random(len(self.rows)) < 0.4
         batches = []
-        for own, v, sizes in parts:
+        for number, own, v, sizes in parts:
             rows = self.rows[own]
             candidates = Candidates(self.standardized[rows], self.target[rows], rows, sizes)
-            sleeping = None if asleep is None else asleep[own]
-            batches.append(batch_kernel(candidates, v, self.w[own], self.standardization, precision, asleep=sleeping))
+            batches += batch_kernels(
+                candidates,
+                v,
+                self.w[own],
+                self.standardization,
+                precision,
+                asleep=None if asleep is None else asleep[own],
+                apart=None if apart is None else apart[own],
+                first=(number, int(np.count_nonzero(self.batch < number))),
+            )
         return likelihood_kernel(batches)
 
     def evaluate(self, precision: Precision) -> Likelihood:
@@ -174,7 +187,7 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.sampled_from([0.0, 0.2, 0.6])),
         draw(st.integers(1, 3)),
     )
-    return replace(case, together=draw(st.booleans()))
+    return replace(case, together=draw(st.booleans()), apart=draw(st.none() | st.integers(0, 2**20)))
 
 
 def distance(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
@@ -453,7 +466,7 @@ def test_evaluate__of_large_offsets_in_float32_keeps_its_digits() -> None:
     case = make_case(3, 200, 3, 3, 30)
     standardization = Standardization(center, raw.std(axis=0))
     candidates = Candidates(standardization.apply(raw[case.rows]), case.target[case.rows], case.rows)
-    kernel = likelihood_kernel([batch_kernel(candidates, case.v[0], case.w, standardization, "float32")])
+    kernel = likelihood_kernel(batch_kernels(candidates, case.v[0], case.w, standardization, "float32"))
     found = kernel.evaluate(raw, case.target, case.row_weight, case.previous)
     data = ((raw - center) / raw.std(axis=0), case.target, case.weights, case.rows, case.batch, case.previous)
     value, by_v, by_w = dense_objective(*data, UNPENALISED)(case.v, case.w)

@@ -1,6 +1,7 @@
 """The objective on an engine against the oracle's loops."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -13,11 +14,21 @@ from reference import objective as oracle
 
 from protodask.data.format.schema import row_weights
 from protodask.engine import Block, Engine, array_source, zip_sources
+from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import objective as objective_module
 from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import Standardization
-from protodask.prototypes.objective import Objective, Penalty, batch_sizes, make_problem, prepare_kernel
+from protodask.prototypes.objective import (
+    Objective,
+    Penalty,
+    RoundProblem,
+    Work,
+    batch_sizes,
+    make_problem,
+    prepare_kernel,
+)
+from protodask.prototypes.solver import Evaluation
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
@@ -67,6 +78,7 @@ def make_objective(
     leave_one_out=st.booleans(),
     idle=st.sampled_from([0.0, 0.5]),
     together=st.booleans(),
+    apart=st.sampled_from([0.0, 0.4, 1.0]),
 )
 def test_objective__is_the_oracles(
     engine: Engine,
@@ -79,6 +91,7 @@ def test_objective__is_the_oracles(
     leave_one_out: bool,
     idle: float,
     together: bool,
+    apart: float,
 ) -> None:
     rng = np.random.default_rng(seed)
     arrays = make_rows(50, seed, n_classes=3, weights=weights)
@@ -111,7 +124,11 @@ def test_objective__is_the_oracles(
     previous = np.tile(share, (50, 1)) if scores is None else scores
     penalty = oracle.Penalty(0.03, 0.2, 0.7, 0.25)
     data = (arrays["features"], target, s, rows, batch, previous, penalty, leave_one_out)
-    with mock.patch.object(objective_module, "_meet_together", return_value=together):
+    with (
+        mock.patch.object(objective_module, "_meet_together", return_value=together),
+        mock.patch.object(objective_module, "_far_out", return_value=rng.random(9) < apart),
+        mock.patch.object(objective_module, "_work", return_value=Work(1.0, apart=True)),
+    ):
         value, slope, _ = function(np.concatenate([v.ravel(), w]))
     assert value == pytest.approx(oracle.objective(v, w, *data), rel=1e-12)
     by_v, by_w = oracle.gradient(v, w, *data)
@@ -250,3 +267,72 @@ def test_batches__meet_rows_together_where_that_costs_less(
     assert [len(some._last) for some in (*problem.batches, problem.together)] == ([1, 1, 0] if together else [0, 0, 1])
     if steep and not together:
         assert [batch.side.dtype for batch in kernel.batches] == ["float32", "float64"]
+
+
+def far_out_problem(n_candidates: int, far: list[int], sizes: tuple[int, ...] | None = None) -> RoundProblem:
+    """Candidates of which some are 100 standard deviations from the others."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(n_candidates, 6))
+    features[far, 0] += 100
+    return make_problem(
+        Candidates(features, np.arange(n_candidates) * 2 // n_candidates, np.arange(n_candidates)),
+        np.ones(n_candidates),
+        np.array([9000.0, 9000.0]),
+        Standardization(np.zeros(6), np.ones(6)),
+        "float32",
+        sizes,
+        leave_one_out=True,
+    )
+
+
+@pytest.mark.parametrize("sizes", [(800,), (400, 400)])
+def test_prepare_kernel__takes_float64_for_those_far_out_alone(sizes: tuple[int, ...]) -> None:
+    problem = far_out_problem(800, [3, 5, 500], sizes)
+    theta = np.concatenate([np.full(problem.n_feature_weights, 0.8), np.ones(800)])
+    theta[problem.n_feature_weights + 3] = 0
+    asleep = np.zeros(800, dtype=np.bool_)
+
+    def in_float64(asleep: NDArray[np.bool_] | None) -> list[int]:
+        _, kernel = prepare_kernel(problem, theta, asleep)
+        members = {"float32": list[int](), "float64": list[int]()}
+        for batch in kernel.batches:
+            members[batch.side.dtype] += (batch.places.start + np.flatnonzero(batch.arranged.column_of >= 0)).tolist()
+        awake = np.arange(800) if asleep is None else np.flatnonzero(~asleep)
+        assert sorted(members["float32"] + members["float64"]) == awake.tolist()
+        return members["float64"]
+
+    assert in_float64(None) == in_float64(asleep) == [3, 5, 500]
+    asleep[3] = True
+    assert in_float64(asleep) == [5, 500]
+    theta[: problem.n_feature_weights] = 0.1
+    assert in_float64(None) == []
+
+
+def test_prepare_kernel__takes_float64_for_all_where_few_are_left() -> None:
+    for n_candidates, far in ((20, [3]), (800, list(range(0, 800, 2)))):
+        problem = far_out_problem(n_candidates, far)
+        theta = np.concatenate([np.full(6, 0.8), np.ones(n_candidates)])
+        assert [batch.side.dtype for batch in prepare_kernel(problem, theta)[1].batches] == ["float64"]
+
+
+@pytest.mark.parametrize("sizes", [(800,), (400, 400)])
+def test_objective__with_candidates_far_out_is_as_exact_as_float32_without(
+    engine: Engine, sizes: tuple[int, ...]
+) -> None:
+    problem = far_out_problem(800, list(range(0, 800, 20)), sizes)
+    near = problem.candidates.features + np.random.default_rng(1).normal(size=(800, 6)) / 10
+    source = array_source({"features": near, "target": problem.candidates.classes.astype(np.int32)}, 128)
+    theta = np.concatenate([np.random.default_rng(2).uniform(0.5, 1, problem.n_feature_weights), np.full(800, 0.1)])
+
+    def evaluate(problem: RoundProblem) -> Evaluation:
+        none = Penalty(0.0, 0.5)
+        return Objective(engine, source, problem, engine.share(problem), none, none)(theta)
+
+    expected, found = evaluate(replace(problem, precision="float64")), evaluate(problem)
+    assert found.value == pytest.approx(expected.value, rel=1e-6)
+    for part in np.split(np.arange(len(theta)), [problem.n_feature_weights]):
+        size = np.linalg.norm(expected.gradient[part])
+        assert np.linalg.norm((found.gradient - expected.gradient)[part]) < 1e-5 * size
+    with mock.patch.object(kernel_module, "FLOAT32_REACH", np.inf):
+        worse = evaluate(problem).gradient - expected.gradient
+    assert np.linalg.norm(worse) > 20 * np.linalg.norm(found.gradient - expected.gradient)
