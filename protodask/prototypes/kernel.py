@@ -364,12 +364,11 @@ class KernelSide:
         return exponentiate(product(left, self.operand, out=values), self.dtype, low)[:, : self.n_prototypes]
 
 
-def far_out(prototypes: Floats, weight: Floats) -> NDArray[np.bool_]:
-    """For which prototypes (J, D) float32 would not do, given weights `v` (D,)."""
-    if weight.max(initial=0.0) > STEEPEST:
-        return np.ones(len(prototypes), dtype=np.bool_)
-    found: NDArray[np.bool_] = _squared_lengths(prototypes * weight) > FLOAT32_REACH
-    return found
+def far_out(prototypes: Floats, weights: Floats, batch: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For which prototypes (J, D) float32 would not do, given weights `v` (B, D) and the batch of each (J,)."""
+    scaled = prototypes * (weights[0] if len(weights) == 1 else weights[batch])
+    steep: NDArray[np.bool_] = weights.max(axis=1, initial=0.0) > STEEPEST
+    return steep[batch] | (_squared_lengths(scaled) > FLOAT32_REACH)
 
 
 def _squared_lengths(rows: Floats) -> Floats:

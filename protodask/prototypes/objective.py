@@ -73,6 +73,11 @@ class RoundProblem:
         return tuple(self.candidates.part(places) for places in self.places)
 
     @cached_property
+    def batch(self) -> NDArray[np.int64]:
+        """Of each candidate (J,)."""
+        return np.repeat(np.arange(self.n_batches), self.sizes)
+
+    @cached_property
     def together(self) -> Candidates:
         """Candidates of all batches, to be met together."""
         return Candidates(self.candidates.features, self.candidates.classes, self.candidates.rows, self.sizes)
@@ -226,18 +231,18 @@ def prepare_kernel(
     far = _far_out(problem, feature_weights)
     if asleep is not None:
         far &= (candidate_weight > 0) | ~asleep
-    if problem.n_batches > 1 and _meet_together(problem, feature_weights, far):
-        parts = [(problem.together, 0, slice(None), slice(None))]
+    alone, whole = _work_alone(problem, feature_weights, far), _work_together(problem, feature_weights, far)
+    together = problem.n_batches > 1 and _meet_together(alone, whole)
+    for candidates in problem.batches if together else [problem.together]:
+        candidates.forget()
+    if together:
+        parts = [(problem.together, slice(None), slice(None))]
     else:
-        each = zip(problem.batches, range(problem.n_batches), problem.places, strict=True)
-        parts = [(candidates, number, slice(number, number + 1), places) for candidates, number, places in each]
-    met = [candidates for candidates, *_ in parts]
-    for candidates in (*problem.batches, problem.together):
-        if not any(candidates is one for one in met):
-            candidates.forget()
+        own = [slice(number, number + 1) for number in range(problem.n_batches)]
+        parts = list(zip(problem.batches, own, problem.places, strict=True))
     batches = [
         kernel
-        for candidates, number, own, places in parts
+        for (candidates, own, places), apart in zip(parts, (whole if together else alone).apart, strict=True)
         for kernel in batch_kernels(
             candidates,
             feature_weights[own],
@@ -246,8 +251,8 @@ def prepare_kernel(
             problem.precision,
             problem.columns,
             None if asleep is None else asleep[places],
-            far[places] if _work(problem, feature_weights[own], far[places]).apart else None,
-            (number, places.start or 0),
+            far[places] if apart else None,
+            (own.start or 0, places.start or 0),
         )
     ]
     return problem, likelihood_kernel(batches)
@@ -257,8 +262,7 @@ def _far_out(problem: RoundProblem, feature_weights: Floats) -> NDArray[np.bool_
     """Candidates for which float32 was asked for and would not do (J,)."""
     if problem.precision == "float64":
         return np.zeros(problem.n_candidates, dtype=np.bool_)
-    each = zip(problem.batches, feature_weights, strict=True)
-    return np.concatenate([far_out(candidates.features, weight) for candidates, weight in each])
+    return far_out(problem.candidates.features, feature_weights, problem.batch)
 
 
 ROW_WORK, SHARED_WORK, CALL_WORK = 60, 8, 1.5e6
@@ -268,33 +272,44 @@ the rows."""
 
 
 class Work(NamedTuple):
-    """Of a kernel matrix, in units of a row, a feature and a candidate in float32."""
+    """Of some kernel matrices, in units of a row, a feature and a candidate in float32."""
 
     amount: float
-    apart: bool
-    """Whether it is this little with those candidates apart that need float64."""
+    apart: NDArray[np.bool_]
+    """Of which those candidates that need float64 are apart, as it takes less then."""
 
 
-def _work(problem: RoundProblem, feature_weights: Floats, far: NDArray[np.bool_]) -> Work:
-    """For candidates of some batches (B, D), of which those that are `far` need float64 (J,): twice the work.
+def _work(
+    problem: RoundProblem, features: NDArray[np.int64], candidates: Any, far: NDArray[np.int64], by_row: float
+) -> Work:
+    """Of matrices with so many features, candidates, and of these such that need float64: twice the work each.
 
     Candidates of a round are taken for `14 sqrt(N)` of the rows. It is the same whatever blocks, threads and workers
     there are, and so is what follows from it, which changes nothing but the time and what rounding does.
     """
-    n_batches, n_far = len(feature_weights), int(np.count_nonzero(far))
-    looked_at = int(np.count_nonzero((feature_weights > 0).any(axis=0)))
-    by_row = ROW_WORK + (SHARED_WORK * n_batches if n_batches > 1 else 0)
     call = CALL_WORK / max(1.0, problem.n_candidates / 14) ** 2
-    whole = looked_at * (len(far) + by_row) * (2 if n_far else 1) + call
-    apart = looked_at * (len(far) + n_far + 3 * by_row) + 2 * call
-    return Work(min(whole, apart), 0 < n_far < len(far) and apart < whole)
+    in_one = features * (candidates + by_row) * np.where(far > 0, 2, 1) + call
+    in_two = features * (candidates + far + 3 * by_row) + 2 * call
+    apart = (far > 0) & (far < candidates) & (in_two < in_one)
+    return Work(float(np.where(apart, in_two, in_one).sum()), apart)
 
 
-def _meet_together(problem: RoundProblem, feature_weights: Floats, far: NDArray[np.bool_]) -> bool:
-    """Whether one kernel matrix of the features that any batch looks at costs less than one for each batch."""
-    each = zip(problem.places, feature_weights, strict=True)
-    apart = sum(_work(problem, weight[None], far[places]).amount for places, weight in each)
-    return bool(_work(problem, feature_weights, far).amount <= apart)
+def _work_alone(problem: RoundProblem, feature_weights: Floats, far: NDArray[np.bool_]) -> Work:
+    """Of a matrix for each batch."""
+    far_of_batch = np.bincount(problem.batch[far], minlength=problem.n_batches)
+    return _work(problem, (feature_weights > 0).sum(axis=1), np.array(problem.sizes), far_of_batch, ROW_WORK)
+
+
+def _work_together(problem: RoundProblem, feature_weights: Floats, far: NDArray[np.bool_]) -> Work:
+    """Of one matrix of the features that any batch looks at."""
+    looked_at = np.array([np.count_nonzero((feature_weights > 0).any(axis=0))])
+    by_row = ROW_WORK + SHARED_WORK * problem.n_batches
+    return _work(problem, looked_at, problem.n_candidates, np.array([np.count_nonzero(far)]), by_row)
+
+
+def _meet_together(alone: Work, whole: Work) -> bool:
+    """Whether the batches of a round meet rows in one matrix."""
+    return whole.amount <= alone.amount
 
 
 def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:

@@ -40,7 +40,7 @@ from protodask.prototypes.footprint import (
 )
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.objective import RoundProblem, Work, likelihood_block, prepare_kernel, starting_point
+from protodask.prototypes.objective import RoundProblem, likelihood_block, prepare_kernel, starting_point
 from protodask.prototypes.panels import arrange
 from protodask.prototypes.scoring import add_round_block, score_block
 
@@ -236,7 +236,7 @@ def test_parts__are_not_below_what_an_evaluation_allocates(
     if far:
         lengths = ((problem.candidates.features * theta[0]) ** 2).sum(axis=1)
         monkeypatch.setattr(kernel_module, "FLOAT32_REACH", np.quantile(lengths, 1 - far))
-        monkeypatch.setattr(objective_module, "_work", lambda *_: Work(0.0, apart=True))
+        monkeypatch.setattr(objective_module, "ROW_WORK", -1e9)  # as if more matrices took less time
     theta[-1] = theta[problem.n_feature_weights + 1] = 0  # so that there are idle panels, too
     prepared = traced(lambda: prepare_kernel(replace(problem), theta))  # that knows no arrangement yet
     assert operand_bytes(shape) / 8 - SMALL_CHANGE <= prepared <= operand_bytes(shape) + SMALL_CHANGE

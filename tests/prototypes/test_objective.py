@@ -23,7 +23,6 @@ from protodask.prototypes.objective import (
     Objective,
     Penalty,
     RoundProblem,
-    Work,
     batch_sizes,
     make_problem,
     prepare_kernel,
@@ -127,7 +126,7 @@ def test_objective__is_the_oracles(
     with (
         mock.patch.object(objective_module, "_meet_together", return_value=together),
         mock.patch.object(objective_module, "_far_out", return_value=rng.random(9) < apart),
-        mock.patch.object(objective_module, "_work", return_value=Work(1.0, apart=True)),
+        mock.patch.object(objective_module, "ROW_WORK", -1e9),
     ):
         value, slope, _ = function(np.concatenate([v.ravel(), w]))
     assert value == pytest.approx(oracle.objective(v, w, *data), rel=1e-12)
