@@ -17,18 +17,7 @@ from protodask.cli.console import complain, plain
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.errors import ProtodaskError
 from protodask.pipeline.steps.base import Option
-from protodask.pipeline.telling.events import (
-    GateRefused,
-    RunEnded,
-    RunEvent,
-    RunListener,
-    RunStarted,
-    Said,
-    StepFailed,
-    StepFresh,
-    StepIdentity,
-    StepStarted,
-)
+from protodask.pipeline.telling import events
 from protodask.pipeline.telling.wording import count
 
 if TYPE_CHECKING:
@@ -74,12 +63,12 @@ class Told:
         self._pipeline = pipeline
         self._json_only = json_only
         self._quiet = quiet
-        self._listeners: list[RunListener] = []
+        self._listeners: list[events.RunListener] = []
         self._notified: set[tuple[str | None, str | None]] = set()
         self._state: State | None = None
         self._steps = 0
         self._reporter: Reporter | None = None
-        self.ended: RunEnded | None = None
+        self.ended: events.RunEnded | None = None
         """How the run ended, once it has."""
 
     @property
@@ -126,32 +115,32 @@ class Told:
             self._notified.add(to)
             self._listeners.append(notifier(settings, self.warn))
 
-    def hear(self, event: RunEvent) -> None:
+    def hear(self, event: events.RunEvent) -> None:
         """Pass an event on. Who fails to hear it is complained of: a run is worth more than what is told of it."""
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 self._steps = event.steps
-            case RunEnded():
+            case events.RunEnded():
                 self.ended = event
         for listen in self._listeners:
             try:
                 listen(event)
             except Exception as error:
-                if not isinstance(event, Said):  # such as the warning that follows
+                if not isinstance(event, events.Said):  # such as the warning that follows
                     said = f"{type(error).__name__}: {error}"
                     self.warn(f"Something unexpected happened while others were told ({said}).")
-        is_warning = isinstance(event, Said) and event.level == "warning"
+        is_warning = isinstance(event, events.Said) and event.level == "warning"
         if not self._json_only and (is_warning or not self._quiet):
             for line in _describe_event(event, self._steps):
                 self._show(line)
 
     def line(self, text: str) -> None:
         """A line on how far things are."""
-        self.hear(Said(text))
+        self.hear(events.Said(text))
 
     def warn(self, text: str) -> None:
         """A warning: to all that get lines."""
-        self.hear(Said(text, "warning"))
+        self.hear(events.Said(text, "warning"))
 
     def _show(self, text: str) -> None:
         if self._reporter is not None and not self._quiet:
@@ -164,16 +153,16 @@ class Told:
         if self.ended is None:
             self.hear(self.ended_early(f"{seen} {remedy}", code))
         elif self.ended.status != "failed":  # what came of the run could not be shown
-            self.hear(Said(f"{seen} {remedy}", "error", code))
+            self.hear(events.Said(f"{seen} {remedy}", "error", code))
         if not self._json_only:
             complain(seen, remedy, code)
 
-    def ended_early(self, message: str, code: str) -> RunEnded:
+    def ended_early(self, message: str, code: str) -> events.RunEnded:
         """The end of a run that did not come to its steps.
 
         It is noted, but for the first run, which leaves nothing, and beside another one, which notes its own end.
         """
-        end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", message, code)
+        end = events.RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", message, code)
         if self._state is None or not os.path.isdir(self._state.folder):
             return end
         last = self._state.last_run()
@@ -229,21 +218,21 @@ def _check_files(pipeline: str, options: Telling, settings: Sequence[str]) -> No
         taken[place] = f"that of {option}"
 
 
-def _describe_event(event: RunEvent, steps: int) -> Iterator[str]:
+def _describe_event(event: events.RunEvent, steps: int) -> Iterator[str]:
     """Lines on what happens in a run of so many steps."""
     match event:
-        case StepFresh():
+        case events.StepFresh():
             yield f"{_step(event.step, steps)} is up to date{waiting_text(event.waiting or 0)}"
-        case StepStarted():
+        case events.StepStarted():
             yield f"step {event.step.number} of {steps}: {event.what} ({event.why})"
-        case StepFailed() if event.result is not None:
+        case events.StepFailed() if event.result is not None:
             yield f"{_step(event.step, steps)} failed for some files; the steps after it go on"
-        case GateRefused():
+        case events.GateRefused():
             again = "still says no" if event.repeated else "says no"
             yield f"{_step(event.step, steps)} {again}: {' '.join(event.reasons)}"
-        case Said(level="error"):
+        case events.Said(level="error"):
             return  # people are told of errors by themselves
-        case Said():
+        case events.Said():
             yield f"{'Warning: ' if event.level == 'warning' else ''}{event.text}"
 
 
@@ -252,5 +241,5 @@ def waiting_text(waiting: int) -> str:
     return f"; {count(waiting, 'file')} changed a moment ago: left for the next run" if waiting else ""
 
 
-def _step(step: StepIdentity, steps: int) -> str:
+def _step(step: events.StepIdentity, steps: int) -> str:
     return f"step {step.number} of {steps}: {step.kind if step.name.startswith(step.kind) else step.name}"

@@ -21,21 +21,7 @@ from protodask.pipeline.state.records import Begun, State, StepRecord, undisturb
 from protodask.pipeline.state.staleness import Look, Planned, look, planned
 from protodask.pipeline.steps.base import Step, describe_step
 from protodask.pipeline.steps.training import Training, run_directory
-from protodask.pipeline.telling.events import (
-    GateRefused,
-    Known,
-    RunEnded,
-    RunListener,
-    RunStarted,
-    Said,
-    Status,
-    StepDone,
-    StepFailed,
-    StepFresh,
-    StepOutcome,
-    StepStarted,
-    nobody,
-)
+from protodask.pipeline.telling import events
 from protodask.pipeline.telling.result import FilesFailedError, Result
 from protodask.places import mask
 
@@ -85,10 +71,10 @@ def run_pipeline(
     pipeline: Pipeline,
     perform: Performer,
     *,
-    listen: RunListener = nobody,
+    listen: events.RunListener = events.nobody,
     part: Part = WHOLE,
     check: Callable[[Pipeline], None] = check_pipeline,
-) -> RunEnded:
+) -> events.RunEnded:
     """Do what is stale of the steps, in order. The first that fails ends the run; what was done before stays.
 
     One that fails for some of its files has done the others: as if those had not come yet, the steps after it go on,
@@ -115,13 +101,13 @@ class _Run:
     pipeline: Pipeline
     plans: tuple[Planned, ...]
     perform: Performer
-    listen: RunListener
+    listen: events.RunListener
     part: Part
     check: Callable[[Pipeline], None]
     state: State
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     began: float = field(default_factory=time.monotonic)
-    outcomes: list[StepOutcome] = field(default_factory=list)
+    outcomes: list[events.StepOutcome] = field(default_factory=list)
     failed: list[ProtodaskError] = field(default_factory=list)
     """Errors of steps that failed for some of their files."""
     absent: list[str] = field(default_factory=list)
@@ -130,9 +116,9 @@ class _Run:
 
     def waits(self, other: str) -> None:
         """Tell that another run is waited for."""
-        self.listen(Said(f"Waiting for another run of the pipeline ({other})."))
+        self.listen(events.Said(f"Waiting for another run of the pipeline ({other})."))
 
-    def gives_way(self, other: str) -> RunEnded:
+    def gives_way(self, other: str) -> events.RunEnded:
         """The end of a run that found another one under way."""
         seen = f"Another run of the pipeline {self.pipeline.path} is under way ({other})."
         self._started()
@@ -146,14 +132,16 @@ class _Run:
         self._end("failed", message=seen, code=error.code, noted=False)
         raise error
 
-    def all_steps(self) -> RunEnded:
+    def all_steps(self) -> events.RunEnded:
         self._started()
         refused: tuple[str, ...] = ()
         try:
             for plan in self.plans:
                 refused = self._step(plan)
                 if refused:
-                    self.outcomes += [StepOutcome(left.identity, "left out") for left in self.plans[plan.number :]]
+                    self.outcomes += [
+                        events.StepOutcome(left.identity, "left out") for left in self.plans[plan.number :]
+                    ]
                     break
             if self.failed:
                 raise self.failed[0]
@@ -175,23 +163,23 @@ class _Run:
         """Do a step if it is stale; the reasons of a gate that says no."""
         step = plan.identity
         if not self.part.has(plan.number):
-            self.outcomes.append(StepOutcome(step, "not looked at"))
+            self.outcomes.append(events.StepOutcome(step, "not looked at"))
             return ()
         if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
-            self._becomes(plan, StepOutcome(step, "waits"))
+            self._becomes(plan, events.StepOutcome(step, "waits"))
             return ()
         found = look(plan, self.state)
         if found.why is not None or self.part.forced:
             return self._do(plan, found)
         last = found.record
         result, seconds, refused = (None, None, ()) if last is None else (last.result, last.seconds, last.refused)
-        self.listen(StepFresh(step, found.waiting))
-        self._becomes(plan, StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
+        self.listen(events.StepFresh(step, found.waiting))
+        self._becomes(plan, events.StepOutcome(step, "fresh", result, seconds, waiting=found.waiting))
         if refused:
-            self.listen(GateRefused(step, refused, plan.step.stops_at_no(), repeated=True))
+            self.listen(events.GateRefused(step, refused, plan.step.stops_at_no(), repeated=True))
         return refused
 
-    def _becomes(self, plan: Planned, outcome: StepOutcome) -> None:
+    def _becomes(self, plan: Planned, outcome: events.StepOutcome) -> None:
         """Note what became of a step after which the run goes on, and at which of its places there is nothing yet."""
         self.outcomes.append(outcome)
         self.absent += [place for place in plan.writes if identity(place) is None]
@@ -201,7 +189,7 @@ class _Run:
         if not self.checked:
             self.check(self.pipeline)
             self.checked = True
-        self.listen(StepStarted(step, describe_step(plan.step), found.why or "it was asked for"))
+        self.listen(events.StepStarted(step, describe_step(plan.step), found.why or "it was asked for"))
         began = time.monotonic()
         own = all(_is_own(place, plan, found, self.state) for place in plan.writes if not plan.grows)
         try:
@@ -220,34 +208,34 @@ class _Run:
             )
         except NothingYetError:  # what looked new has no rows, or is being changed
             self.state.not_begun(plan.record)
-            self.listen(StepFresh(step, found.waiting))
-            self._becomes(plan, StepOutcome(step, "waits", waiting=found.waiting))
+            self.listen(events.StepFresh(step, found.waiting))
+            self._becomes(plan, events.StepOutcome(step, "waits", waiting=found.waiting))
             return ()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             self._note_failure(plan, own)
             self._fail(plan, error, time.monotonic() - began)
             return ()
-        self._becomes(plan, StepOutcome(step, "done", told, seconds, result))
-        self.listen(StepDone(step, seconds, result))
+        self._becomes(plan, events.StepOutcome(step, "done", told, seconds, result))
+        self.listen(events.StepDone(step, seconds, result))
         if refused:
-            self.listen(GateRefused(step, refused, plan.step.stops_at_no()))
+            self.listen(events.GateRefused(step, refused, plan.step.stops_at_no()))
         return refused
 
     def _fail(self, plan: Planned, error: BaseException, seconds: float) -> None:
         """Tell that a step failed or was stopped. The error ends the run, unless it is of some of the files alone."""
         if not isinstance(error, Exception):
-            self.outcomes.append(StepOutcome(plan.identity, "interrupted", seconds=seconds))
+            self.outcomes.append(events.StepOutcome(plan.identity, "interrupted", seconds=seconds))
             raise error
         said = f"Something unexpected happened ({type(error).__name__}: {error})."
         unexpected = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
         told = self._at_step(plan, error if isinstance(error, ProtodaskError) else unexpected)
         left = error.result if isinstance(error, FilesFailedError) else None
-        self.listen(StepFailed(plan.identity, seconds, told, left))
+        self.listen(events.StepFailed(plan.identity, seconds, told, left))
         if left is not None:
             self.failed.append(told)
-            self._becomes(plan, StepOutcome(plan.identity, "failed", left.describe(), seconds, left))
+            self._becomes(plan, events.StepOutcome(plan.identity, "failed", left.describe(), seconds, left))
             return
-        self.outcomes.append(StepOutcome(plan.identity, "failed", seconds=seconds))
+        self.outcomes.append(events.StepOutcome(plan.identity, "failed", seconds=seconds))
         if not isinstance(error, ProtodaskError):
             raise error
         raise told from error
@@ -280,28 +268,28 @@ class _Run:
         return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {as_keys(error.seen)}", as_keys(remedy))
 
     def _started(self) -> None:
-        self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))
+        self.listen(events.RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))
 
     def _end(
         self,
-        status: Status,
+        status: events.Status,
         reasons: tuple[str, ...] = (),
         message: str = "",
         code: str | None = None,
         noted: bool = True,
-    ) -> RunEnded:
+    ) -> events.RunEnded:
         """Note how the run has ended, unless another run notes its own end there, and tell it."""
         seconds, steps = time.monotonic() - self.began, tuple(self.outcomes)
-        end = RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code, reasons, steps)
+        end = events.RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code, reasons, steps)
         last = self.state.last_run()
-        known = (last.known if last is not None else Known()).after(end, [plan.identity for plan in self.plans])
+        known = (last.known if last is not None else events.Known()).after(end, [plan.identity for plan in self.plans])
         end = replace(end, known=known)
         try:
             if noted:
                 with undisturbed():
                     self.state.ended(end)
         except ProtodaskError as error:
-            self.listen(Said(f"How the run ended could not be noted ({error}).", "warning"))
+            self.listen(events.Said(f"How the run ended could not be noted ({error}).", "warning"))
         finally:  # who pressed Ctrl-C twice waits for the end, too
             self.listen(end)
         return end

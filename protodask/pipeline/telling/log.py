@@ -11,20 +11,7 @@ from typing import Any, TextIO
 
 from protodask.data.places.whole_files import local_file
 from protodask.errors import StorageError
-from protodask.pipeline.telling.events import (
-    GateRefused,
-    Level,
-    RunEnded,
-    RunEvent,
-    RunListener,
-    RunStarted,
-    Said,
-    Status,
-    StepDone,
-    StepFailed,
-    StepFresh,
-    StepStarted,
-)
+from protodask.pipeline.telling import events
 from protodask.pipeline.telling.result import to_json_line
 from protodask.places import mask, mask_text
 
@@ -41,13 +28,13 @@ SHORT_TEXT = 300
 
 def run_log(
     write: WriteLine, pipeline: str = "", clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-) -> RunListener:
+) -> events.RunListener:
     """A listener that writes a line for each event; pipeline and run are in all of them, once there is one."""
     run = {"pipeline": mask(pipeline), "run": ""}
 
-    def listen(event: RunEvent) -> None:
+    def listen(event: events.RunEvent) -> None:
         match event:
-            case RunStarted() | RunEnded():
+            case events.RunStarted() | events.RunEnded():
                 run.update(pipeline=mask(event.pipeline), run=event.run)
                 time = event.time
             case _:
@@ -62,21 +49,21 @@ def run_log(
     return listen
 
 
-def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
+def _describe(event: events.RunEvent) -> tuple[str, events.Level, dict[str, Any]]:
     match event:
-        case RunStarted():
+        case events.RunStarted():
             return "run-started", "info", {"steps": event.steps}
-        case StepFresh():
+        case events.StepFresh():
             return "step-fresh", "info", {"waiting": event.waiting} if event.waiting else {}
-        case StepStarted():
+        case events.StepStarted():
             return "step-started", "info", {"message": event.what, "why": event.why}
-        case StepDone():
+        case events.StepDone():
             return "step-done", "info", {**_seconds(event.seconds), "result": compact(event.result.describe())}
-        case StepFailed():
+        case events.StepFailed():
             said = {"message": str(event.error), "error": type(event.error).__name__, "code": event.error.code}
             result = {} if event.result is None else {"result": compact(event.result.describe())}
             return "step-failed", "error", {**_seconds(event.seconds), **said, **result}
-        case GateRefused():
+        case events.GateRefused():
             answer = {
                 "message": " ".join(event.reasons),
                 "reasons": list(event.reasons[:MOST_REASONS]),
@@ -84,14 +71,14 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
                 "repeated": event.repeated,
             }
             return "gate-refused", "info" if event.stops else "warning", answer
-        case RunEnded():
+        case events.RunEnded():
             end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **_code(event.code)}
             return "run-ended", LEVELS.get(event.status, "info"), end
-        case Said():
+        case events.Said():
             return "message", event.level, {"message": event.text, **_code(event.code)}
 
 
-LEVELS: Mapping[Status, Level] = {"failed": "error", "interrupted": "error", "refused": "warning"}
+LEVELS: Mapping[events.Status, events.Level] = {"failed": "error", "interrupted": "error", "refused": "warning"}
 """Of ends of a run; others are as they should be."""
 
 
