@@ -85,7 +85,7 @@ def known(pairs: Iterable[tuple[str, Any]]) -> Pairs:
 def give(answer: Answer, as_json: bool) -> None:
     """Print what a command found, and end it."""
     if as_json:
-        show_json(answer.describe())
+        typer.echo(to_json(answer.describe()))
     else:
         for piece in answer.told:
             say(piece)
@@ -126,11 +126,6 @@ def output_console() -> Console:
 def complain(seen: str, remedy: str, code: str) -> None:
     """What went wrong, of what kind it is, and what to do about it."""
     typer.echo(plain(mask_text(f"Error: {seen} [{code}]\n{remedy}")), err=True)
-
-
-def show_json(value: Any) -> None:
-    """A value as JSON on standard output."""
-    typer.echo(to_json(value))
 
 
 def _aligned(column: Sequence[str]) -> list[str]:

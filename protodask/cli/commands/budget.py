@@ -59,7 +59,6 @@ def query(
 
 
 def _told_choice(answer: Answered) -> Iterator[Piece]:
-    """Which features to compute for an item, and which model is for them."""
     yield Pairs(
         [
             ("features", names_of(answer.features)),
@@ -78,7 +77,6 @@ def _shares(answer: Answered) -> str:
 
 
 def _told_choices(result: TableAnswered) -> Iterator[Piece]:
-    """How many queries were answered."""
     yield f"The answers {shorten(result.path)} have {count(result.rows, 'row')}."
     if result.unaffordable:
         yield f"{count(result.unaffordable, 'row')} have a budget that no set of features is within."

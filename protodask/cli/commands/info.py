@@ -247,7 +247,6 @@ def _search_settings(search: Mapping[str, Any], config: Mapping[str, Any]) -> li
 
 
 def _told_budget_folder(found: Mapping[str, Any]) -> Iterator[Part]:
-    """What a budget on disk is."""
     low, high = found["sizes"]
     said = {
         **found,
@@ -273,7 +272,6 @@ def _polynomial(coefficients: Sequence[float]) -> str:
 
 
 def _told_budget_run(found: Mapping[str, Any]) -> Iterator[Part]:
-    """How far the building of a budget has come, from its run directory."""
     yield _pairs(
         {
             **_of_run(found),
@@ -287,7 +285,6 @@ def _told_budget_run(found: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _told_robust_model(found: Mapping[str, Any]) -> Iterator[Part]:
-    """What a robust model is."""
     rows = found["provenance"].get("rows")
     missed = "" if found["converged"] else f"; {found['gap_asked_for']:.2g} was asked for"
     said = {
@@ -309,7 +306,6 @@ def _told_robust_model(found: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _told_robust_run(found: Mapping[str, Any]) -> Iterator[Part]:
-    """How far a robust fit has come, from its run directory."""
     yield _pairs({**_of_run(found), **_recorded(found["last_recorded"])})
     yield from _told_settings(found["config"])
     if found["planes"]:
@@ -326,7 +322,6 @@ def _told_robust_run(found: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _told_robust_predictions(found: Mapping[str, Any]) -> Iterator[Part]:
-    """What robust predictions are."""
     path, known = shorten(found["path"]), what_is_known(found["formulation"])
     said = {**found, "robust predictions": path, "certified by": known}
     yield _pairs(said, "robust predictions", "rows", "classes", "certified by", "model")
@@ -361,7 +356,6 @@ def _recorded(last_recorded: str | None) -> dict[str, str]:
 
 
 def _progress(progress: Mapping[str, Any]) -> dict[str, str]:
-    """How far a run is."""
     if progress["batch"] is None:
         return {"evaluations": "none yet"}
     place = f"batch {progress['batch']}, {progress['stage']}"

@@ -99,10 +99,7 @@ def rollback(place: Place, why: Why = None) -> Answer:
 
 @app.command("prune")
 @grouped
-def prune(
-    place: Place,
-    keep: Annotated[int, Option("How many of the newest versions stay.", "N", least=1)],
-) -> Answer:
+def prune(place: Place, keep: Annotated[int, Option("How many of the newest versions stay.", "N", least=1)]) -> Answer:
     """Remove all versions but the newest N and those that aliases name. Their numbers are not used again."""
     opened = _opened(place)
     return _removed(opened, "prune", opened.prune(keep))
@@ -111,9 +108,7 @@ def prune(
 @app.command("unalias")
 @grouped
 def unalias(
-    place: Place,
-    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="The alias to remove.")],
-    why: Why = None,
+    place: Place, alias: Annotated[str, typer.Argument(metavar="ALIAS", help="The alias to remove.")], why: Why = None
 ) -> Answer:
     """Remove an alias. The version that it names stays.
 
@@ -153,7 +148,6 @@ def _removed(opened: Registry, kind: str, removed: Sequence[int]) -> Answer:
 
 
 def _describe_registry(registry: Registry) -> dict[str, Any]:
-    """The same as plain values."""
     return {
         "kind": "registry",
         "path": mask(registry.path),
@@ -164,7 +158,6 @@ def _describe_registry(registry: Registry) -> dict[str, Any]:
 
 
 def _told_registry(registry: Registry) -> Iterator[Part]:
-    """The versions of a registry and its aliases."""
     versions, moves = registry.versions(), registry.moves
     if not versions:
         yield f"The registry {shorten(registry.path)} has no versions yet."
@@ -194,7 +187,6 @@ def _line(version: Version, metric: str | None) -> list[str]:
 
 
 def _told_version(version: Version) -> Iterator[Part]:
-    """All that is known of a version."""
     yield known(
         [
             ("version", str(version.number)),
@@ -219,7 +211,6 @@ def _told_version(version: Version) -> Iterator[Part]:
 
 
 def _told_difference(found: Difference) -> Iterator[Part]:
-    """How a version differs from another."""
     first, second = found.first.number, found.second.number
     yield f"Versions {first} and {second} are {'the same model' if found.same else 'different models'}."
     header = [f"version {first}", f"version {second}"]

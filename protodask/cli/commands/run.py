@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from protodask.cli.console import Answer, give, show_json
+from protodask.cli.console import Answer, give
 from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import ANSWER_IS_NO, WRONG_USE, WrongUseError, reported, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, Debug, Json, computing_engine
 from protodask.cli.run_options import Telling, Told, tell_of_wrong_use, waiting_text
 from protodask.pipeline.steps.base import Option
-from protodask.pipeline.telling.result import Piece, Table
+from protodask.pipeline.telling.result import Piece, Table, to_json
 from protodask.pipeline.telling.wording import count, describe_seconds, size
 
 if TYPE_CHECKING:
@@ -100,16 +100,14 @@ def run(
         Option("Draw the steps and what goes from one to another, and do nothing; - prints it as text.", "FILE.svg"),
     ] = None,
     first: Annotated[
-        str | None,
-        Option("Do this step and all after it anew, and look at none before.", "STEP", flag="--from"),
+        str | None, Option("Do this step and all after it anew, and look at none before.", "STEP", flag="--from")
     ] = None,
     last: Annotated[
         str | None, Option("Look at the steps up to this one, and at none after it.", "STEP", flag="--to")
     ] = None,
     only: Annotated[str | None, Option("Look at this step alone.", "STEP")] = None,
     overlap: Annotated[
-        Literal["refuse", "wait", "leave"] | None,
-        Option("What to do while another run of the file is under way."),
+        Literal["refuse", "wait", "leave"] | None, Option("What to do while another run of the file is under way.")
     ] = None,
     schema: Annotated[bool, _prints("--schema", help="Print the JSON Schema of pipeline files.")] = False,
     reference: Annotated[bool, _prints("--reference", help="Print what all steps and their settings are.")] = False,
@@ -200,7 +198,7 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
             outcome = run_pipeline(definition, perform, listen=told.hear, part=part, check=wrong_use()(check_pipeline))
     except BaseException:
         if told.ended is not None and as_json:  # people are told what went wrong, programs what became of each step
-            show_json(told.ended.describe())
+            typer.echo(to_json(told.ended.describe()))
         raise
     return Answer(outcome.describe, _told_run(outcome), ANSWER_IS_NO if outcome.status == "refused" else 0)
 
@@ -263,7 +261,6 @@ def _told_run(outcome: RunEnded) -> Iterator[Piece]:
 
 
 def _told_dry_run(plans: Sequence[StepPlan]) -> Iterator[Piece]:
-    """What a run would do."""
     rows = [[str(plan.step.number), plan.step.name, plan.verdict, _cost(plan.cost), plan.why] for plan in plans]
     yield Table(["", "step", "verdict", "cost", "why"], rows, whole=True)
 

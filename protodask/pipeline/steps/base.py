@@ -18,7 +18,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import refuse_hidden
+from protodask.pipeline.telling.result import refuse_hidden, write_json
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -199,7 +199,10 @@ class Answering(Step):
 
         if self.out is not None:
             check_file_free(self.out, self.overwrite)
-        return self.answer(engine).written(self.out, self.overwrite)
+        result = self.answer(engine)
+        if self.out is not None:
+            write_json(self.out, result.file_content(), self.overwrite)
+        return result
 
     @abstractmethod
     def answer(self, engine: Engine) -> Result:

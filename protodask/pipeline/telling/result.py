@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from protodask.errors import InputError
 from protodask.pipeline.telling.wording import shorten
@@ -73,14 +73,8 @@ class Result(ABC):
         """Plain values, for files: its kind and its fields, where a result says no more."""
         return {"kind": self.kind, **plain(self)}
 
-    def written(self, path: str | None, overwrite: bool) -> Self:
-        """The same, which is written to a JSON file, too, if one is named."""
-        if path is not None:
-            write_json(path, self.file_content(), overwrite)
-        return self
-
     def file_content(self) -> dict[str, Any]:
-        """What such a file holds."""
+        """What a file of it holds."""
         return self.describe()
 
     @abstractmethod
