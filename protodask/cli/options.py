@@ -189,9 +189,7 @@ def _engine(computing: Computing) -> AbstractContextManager[Engine]:
 
 @contextmanager
 def computing_engine(
-    computing: Computing,
-    show: Callable[[str], None] | None = None,
-    warn: Callable[[str], None] | None = None,
+    computing: Computing, show: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None
 ) -> Iterator[tuple[Engine, Reporter]]:
     """An engine and the reporter it reports to.
 

@@ -36,8 +36,7 @@ class Explaining:
         str | None, Option("The training dataset: shows the prototypes as they were there.", "DATA")
     ] = None
     reference: Annotated[
-        str | None,
-        Option("Held-out rows to compare the familiarity with: a dataset or tables.", "HELDOUT"),
+        str | None, Option("Held-out rows to compare the familiarity with: a dataset or tables.", "HELDOUT")
     ] = None
     most: Annotated[int, Option("Prototypes to list at most, by impact.", least=0)] = 10
     batches: Batches = None

@@ -36,8 +36,7 @@ def plan(
     *,
     training: PlannedFit,
     calibrate: Annotated[
-        bool,
-        Option("Measure for a second or two, to say how long it takes.", flag="--calibrate/--no-calibrate"),
+        bool, Option("Measure for a second or two, to say how long it takes.", flag="--calibrate/--no-calibrate")
     ] = True,
     computing: Computing,
 ) -> Answer:

@@ -131,11 +131,7 @@ def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str,
         "class": model.label_of(batch),
         "prototypes_by_class": np.bincount(batch.prototype_class, minlength=model.n_classes).tolist(),
         "features": [
-            {
-                "name": names[position],
-                "weight": float(batch.feature_weight[position]),
-            }
-            for position in heaviest.tolist()
+            {"name": names[position], "weight": float(batch.feature_weight[position])} for position in heaviest.tolist()
         ],
     }
 

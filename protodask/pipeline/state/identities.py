@@ -17,13 +17,7 @@ from protodask.data.places.locations import file_system, is_url, locate, storage
 from protodask.data.places.references import is_reference, reference_fingerprint
 from protodask.data.places.registry_state import REGISTRY_FILE, read_state
 from protodask.data.places.storage import DATASET, MARKER, find_group
-from protodask.data.tables.source_files import (
-    bytes_digest,
-    is_table_path,
-    modified_ns,
-    object_version,
-    source_files,
-)
+from protodask.data.tables.source_files import bytes_digest, is_table_path, modified_ns, object_version, source_files
 from protodask.errors import StorageError
 
 READ_BYTES = 4 * 2**20

@@ -273,8 +273,7 @@ def _end_of(values: Mapping[str, Any], pipeline: str) -> RunEnded:
         values["code"],
         tuple(map(str, reasons)),
         known=Known(
-            None if values["succeeded"] is None else _moment(values["succeeded"]),
-            tuple(map(_outcome, values["steps"])),
+            None if values["succeeded"] is None else _moment(values["succeeded"]), tuple(map(_outcome, values["steps"]))
         ),
     )
 

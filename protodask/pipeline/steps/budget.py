@@ -167,7 +167,7 @@ class BudgetStep(FitSettings, Training):
         bool,
         _exploring(
             "Take it that a feature adds no more to a set than to a part of it, which saves fits; not so for features "
-            "that are of use only together.",
+            "that are of use only together."
         ),
     ] = False
     search: Annotated[

@@ -125,7 +125,7 @@ class DecideStep(Step):
         Literal["classes", "labels"] | None,
         _of_rows(
             "One decision for each row: which classes to name, of which one is true, or which labels, true "
-            "independently of each other.",
+            "independently of each other."
         ),
     ] = None
     method: Annotated[

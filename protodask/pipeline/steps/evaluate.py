@@ -84,8 +84,7 @@ class EvaluateStep(KnownRows, Answering):
     batches: Batches = None
     calibrated: Calibrated = False
     roc_auc: Annotated[
-        bool,
-        Option("The ROC AUC; where not all scores fit into memory, with a bound.", flag="--roc-auc/--no-roc-auc"),
+        bool, Option("The ROC AUC; where not all scores fit into memory, with a bound.", flag="--roc-auc/--no-roc-auc")
     ] = True
     out: Annotated[Written | None, Option("Write the scores to a JSON file, too.", "FILE")] = None
     overwrite: Overwrite = False

@@ -74,12 +74,7 @@ class GateAnswered(Result):
             "reasons": list(self.reasons),
             "results": None if self.results is None else mask(self.results),
             "figures": [
-                {
-                    "name": figure.name,
-                    "value": figure.value,
-                    **asdict(figure.limit),
-                    "passed": figure.reason is None,
-                }
+                {"name": figure.name, "value": figure.value, **asdict(figure.limit), "passed": figure.reason is None}
                 for figure in self.figures
             ],
             "comparison": self.comparison,

@@ -109,14 +109,14 @@ class IngestStep(Step):
         Literal["fill", "error"],
         Option(
             "Missing values of features count as the mean, or as no category, and are marked by a further feature; or "
-            "they are an error.",
+            "they are an error."
         ),
     ] = "fill"
     unseen: Annotated[
         Literal["error", "zero"],
         Option(
             "Categories, in rows that are added to a dataset, that it does not have: an error, or no category. A new "
-            "dataset has all that there are.",
+            "dataset has all that there are."
         ),
     ] = "error"
     dtype: Annotated[Literal["float32", "float64"], Option("Type the features are stored in.")] = "float32"
@@ -124,7 +124,7 @@ class IngestStep(Step):
         bool,
         Option(
             "Add only the files, or parts of datasets, that the dataset at the output path does not have; make it if "
-            "there is none.",
+            "there is none."
         ),
     ] = False
     unless_in: Annotated[Read | None, Option("Take only what this other dataset does not have.", "OTHER")] = None

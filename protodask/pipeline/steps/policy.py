@@ -86,8 +86,7 @@ class PolicyStep(GivenRows, Answering):
     recorded_as = "evaluate"
 
     data: Annotated[
-        Read,
-        Argument("A log of actions, a row for each: a dataset, or raw tables: files, a glob or a folder.", "DATA"),
+        Read, Argument("A log of actions, a row for each: a dataset, or raw tables: files, a glob or a folder.", "DATA")
     ]
     model: Annotated[
         Read | None, Argument("A model, whose classes are actions; with --match, leave it out.", "MODEL", first=True)
@@ -118,8 +117,7 @@ class PolicyStep(GivenRows, Answering):
         Option("Inverse propensity scoring, plain or self-normalised; or doubly robust, with expected rewards."),
     ] = "ips"
     expected: Annotated[
-        str | None,
-        Option("Column of the reward that is expected of the action that the policy takes (for dr).", "COL"),
+        str | None, Option("Column of the reward that is expected of the action that the policy takes (for dr).", "COL")
     ] = None
     dropped_zeros: Annotated[
         int | None,

@@ -52,8 +52,7 @@ class PredictStep(GivenRows, Step):
 
     model: Model
     data: Annotated[
-        tuple[Read, ...],
-        Argument("A dataset, or raw tables or arrays: files, globs or folders.", "DATA..."),
+        tuple[Read, ...], Argument("A dataset, or raw tables or arrays: files, globs or folders.", "DATA...")
     ]
     out: Predictions
     batches: Batches = None
@@ -62,7 +61,7 @@ class PredictStep(GivenRows, Step):
         Literal["error", "mark"],
         Option(
             "Rows of raw tables with a value that cannot be used, such as text where a number is expected: an error, "
-            "or marked, by no predicted class, while the others are scored.",
+            "or marked, by no predicted class, while the others are scored."
         ),
     ] = "error"
     keep: Annotated[
@@ -123,13 +122,7 @@ class PredictStep(GivenRows, Step):
         from protodask.prototypes.rows_to_score import rows_to_predict
 
         return rows_to_predict(
-            model,
-            *places,
-            engine=engine,
-            unseen=self.unseen,
-            bad_rows=self.bad_rows,
-            drop=self.drop,
-            keep=self.keep,
+            model, *places, engine=engine, unseen=self.unseen, bad_rows=self.bad_rows, drop=self.drop, keep=self.keep
         )
 
     def grows(self) -> bool:

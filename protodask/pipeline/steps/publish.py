@@ -127,9 +127,5 @@ def read_metrics(path: str) -> Mapping[str, Any]:
     except FormatError as error:
         raise FormatError(error.code, error.seen, REMEDY) from error
     if not isinstance(value, dict):
-        raise InputError(
-            "wrong-kind",
-            f"The file {mask(path)} does not hold names and values.",
-            REMEDY,
-        )
+        raise InputError("wrong-kind", f"The file {mask(path)} does not hold names and values.", REMEDY)
     return value

@@ -217,15 +217,14 @@ class RobustFitStep(Training):
         _of_training(
             "What of the columns is used: S the support, M means, MC means and variances, SBMV support and bounds of "
             "means and second moments, SBM the same without second moments, SMV and SM with exact means; -I for less "
-            "cautious bounds that take longer; SVM nothing but the middles.",
+            "cautious bounds that take longer; SVM nothing but the middles."
         ),
     ] = "SBMV"
     eps: Annotated[
         float, _of_training("Probability of error, at most, of training rows that keep the margin.", "P")
     ] = 0.1
     cost: Annotated[
-        float,
-        _of_training("Cost of a row that misses the margin, for each unit: a larger C fits more closely.", "C"),
+        float, _of_training("Cost of a row that misses the margin, for each unit: a larger C fits more closely.", "C")
     ] = 1.0
     gap: Annotated[
         float,

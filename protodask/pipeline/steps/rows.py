@@ -29,7 +29,7 @@ Unseen = Annotated[
     Literal["error", "zero"],
     Option(
         "Categories in raw tables that were not there at ingest: an error, or all zero; prototype sets then also take "
-        "what is missing, where nothing was, for the mean.",
+        "what is missing, where nothing was, for the mean."
     ),
 ]
 Inclusion = Annotated[str | None, _of_tables("Column of the probabilities with which rows were kept.", "COL")]

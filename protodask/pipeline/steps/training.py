@@ -125,8 +125,7 @@ class TrainingSettings:
         said("Of the kernel; sums are float64 in any case.", "float64 up to 500 rows, float32 beyond"),
     ] = None
     tolerance: Annotated[
-        float | None,
-        said("Stop when ten iterations improve by less each, as a share of the objective.", "3e-06"),
+        float | None, said("Stop when ten iterations improve by less each, as a share of the objective.", "3e-06")
     ] = None
     max_iterations: Annotated[int | None, said("Iterations of a batch at most.", "5000")] = None
     seed: Annotated[int | None, said("Of the draw of candidates.", "0")] = None

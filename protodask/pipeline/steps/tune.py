@@ -127,8 +127,7 @@ class TuneStep(TrainingSettings, Training):
     ] = None
     trials: Annotated[int | None, _of_search("Penalties to try.", "7 jointly, 25 in two stages")] = None
     lambda_v_range: Annotated[
-        Ends | None,
-        _of_search("Smallest and largest penalty on the feature weights.", "0.0001 0.1", "LOW HIGH"),
+        Ends | None, _of_search("Smallest and largest penalty on the feature weights.", "0.0001 0.1", "LOW HIGH")
     ] = None
     lambda_w_range: Annotated[
         Ends | None,

@@ -84,11 +84,7 @@ def check_notify(notify: Notify) -> None:
 
 
 def notifier(
-    notify: Notify,
-    complain: Callable[[str], None],
-    *,
-    host: str | None = None,
-    pauses: Sequence[float] = PAUSES,
+    notify: Notify, complain: Callable[[str], None], *, host: str | None = None, pauses: Sequence[float] = PAUSES
 ) -> RunListener:
     """A listener that sends a notification when a run has ended as one that is asked for.
 

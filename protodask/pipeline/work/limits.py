@@ -156,8 +156,4 @@ def _read_results(path: str) -> Any:
             "unreadable", f"The file {mask(path)} cannot be read ({error}).", "Check the path."
         ) from error
     except ValueError as error:
-        raise FormatError(
-            "unreadable",
-            f"The file {mask(path)} is not valid JSON ({error}).",
-            WRITTEN,
-        ) from error
+        raise FormatError("unreadable", f"The file {mask(path)} is not valid JSON ({error}).", WRITTEN) from error
