@@ -12,8 +12,7 @@ import typer
 
 from protodask.errors import ProtodaskError
 from protodask.pipeline.telling import result
-from protodask.pipeline.telling.result import Pairs, Table, to_json
-from protodask.pipeline.telling.wording import MOST_LINES, value_text
+from protodask.pipeline.telling.result import MOST_LINES, Pairs, Table, to_json, value_text
 from protodask.places import mask_text
 
 if TYPE_CHECKING:

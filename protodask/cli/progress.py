@@ -20,7 +20,7 @@ import typer
 from protodask.cli.console import is_terminal, plain
 from protodask.pipeline.file.values import as_options
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, RobustStarted, SearchStarted
-from protodask.pipeline.telling.wording import count, describe_seconds
+from protodask.pipeline.telling.result import count, describe_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

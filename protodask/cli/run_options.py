@@ -18,7 +18,7 @@ from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.errors import ProtodaskError
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling import events
-from protodask.pipeline.telling.wording import count
+from protodask.pipeline.telling.result import count
 
 if TYPE_CHECKING:
     from protodask.cli.progress import Reporter

@@ -1,6 +1,6 @@
 import pytest
 
-from protodask.pipeline.telling.wording import describe_seconds, number
+from protodask.pipeline.telling.result import describe_seconds, number
 
 
 @pytest.mark.parametrize(

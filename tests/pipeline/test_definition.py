@@ -15,8 +15,7 @@ from protodask.pipeline.file.definition import parse_settings, read_pipeline
 from protodask.pipeline.file.values import as_written, convert
 from protodask.pipeline.steps.evaluate import EvaluateStep
 from protodask.pipeline.steps.fit import FitStep
-from protodask.pipeline.steps.ingest import IngestStep
-from protodask.pipeline.steps.sample_data import SampleDataStep
+from protodask.pipeline.steps.ingest import IngestStep, SampleDataStep
 
 SAMPLE = "steps:\n  - sample-data: {kind: checker, rows: 5, out: a}\n"
 

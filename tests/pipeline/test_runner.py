@@ -30,10 +30,9 @@ from protodask.pipeline.steps.base import Step
 from protodask.pipeline.steps.evaluate import EvaluateStep, ModelEvaluated
 from protodask.pipeline.steps.fit import FitStep, ModelFitted
 from protodask.pipeline.steps.gate import GateAnswered, GateStep
-from protodask.pipeline.steps.ingest import DatasetWritten, IngestStep
+from protodask.pipeline.steps.ingest import DatasetWritten, IngestStep, SampleDataStep
 from protodask.pipeline.steps.policy import PolicyStep
 from protodask.pipeline.steps.predict import PredictionsWritten, PredictStep
-from protodask.pipeline.steps.sample_data import SampleDataStep
 from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,

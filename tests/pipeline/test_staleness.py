@@ -20,9 +20,8 @@ from protodask.pipeline.steps.base import Step
 from protodask.pipeline.steps.evaluate import EvaluateStep
 from protodask.pipeline.steps.fit import FitStep
 from protodask.pipeline.steps.gate import GateAnswered, GateStep
-from protodask.pipeline.steps.ingest import AppendStep, IngestStep
+from protodask.pipeline.steps.ingest import AppendStep, IngestStep, SampleDataStep
 from protodask.pipeline.steps.predict import PredictStep
-from protodask.pipeline.steps.sample_data import SampleDataStep
 from protodask.pipeline.telling.events import RunEnded, RunEvent, StepFailed, StepFresh
 from protodask.pipeline.telling.result import FilesFailedError
 from protodask.prototypes.model import load_model

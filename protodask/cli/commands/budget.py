@@ -12,8 +12,7 @@ from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.budget import guarantee_text, names_of
-from protodask.pipeline.telling.result import Pairs, Piece
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import Pairs, Piece, count, shorten
 
 if TYPE_CHECKING:
     from protodask.budget.queries import Answer as Answered

@@ -12,7 +12,7 @@ from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, computing_engine
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
-from protodask.pipeline.telling.wording import MOST_LINES, count, shorten
+from protodask.pipeline.telling.result import MOST_LINES, count, shorten
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,7 +11,7 @@ from protodask.cli.options import Computing, computing_engine
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Model
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import count, shorten
 
 
 @grouped

@@ -22,8 +22,17 @@ from protodask.pipeline.steps.robust import what_is_known
 from protodask.pipeline.steps.training import CONFIG_NAMES
 from protodask.pipeline.steps.tune import MOST_TRIALS
 from protodask.pipeline.telling.metrics import rows_of
-from protodask.pipeline.telling.result import Pairs, Table, to_json_line
-from protodask.pipeline.telling.wording import count, describe_seconds, number, shorten, size, value_text
+from protodask.pipeline.telling.result import (
+    Pairs,
+    Table,
+    count,
+    describe_seconds,
+    number,
+    shorten,
+    size,
+    to_json_line,
+    value_text,
+)
 
 
 @grouped

@@ -13,8 +13,7 @@ from protodask.cli.options import Computing, computing_engine
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.steps.fit import Data, Start
 from protodask.pipeline.steps.training import Config, FitSettings
-from protodask.pipeline.telling.result import Pairs, Table
-from protodask.pipeline.telling.wording import count, describe_seconds, shorten, size
+from protodask.pipeline.telling.result import Pairs, Table, count, describe_seconds, shorten, size
 
 if TYPE_CHECKING:
     from protodask.engine.costs import Memory

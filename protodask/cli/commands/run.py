@@ -19,8 +19,7 @@ from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, Debug, Json, computing_engine
 from protodask.cli.run_options import Telling, Told, tell_of_wrong_use, waiting_text
 from protodask.pipeline.steps.base import Option
-from protodask.pipeline.telling.result import Piece, Table, to_json
-from protodask.pipeline.telling.wording import count, describe_seconds, size
+from protodask.pipeline.telling.result import Piece, Table, count, describe_seconds, size, to_json
 
 if TYPE_CHECKING:
     from protodask.cli.progress import Reporter

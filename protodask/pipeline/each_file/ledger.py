@@ -35,7 +35,7 @@ from protodask.data.tables.source_files import (
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.steps.base import StepNews
 from protodask.pipeline.steps.predict import PredictStep
-from protodask.pipeline.telling.wording import count
+from protodask.pipeline.telling.result import count
 
 SCORED_FILES = Kind("folder of scored files", "protodask-scored-files")
 

@@ -48,8 +48,7 @@ from protodask.pipeline.each_file.parts import (
     score_small_files,
 )
 from protodask.pipeline.steps.predict import PredictStep
-from protodask.pipeline.telling.result import FilesFailedError, Piece, Result, Table
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import FilesFailedError, Piece, Result, Table, count, shorten
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint

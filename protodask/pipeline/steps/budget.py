@@ -13,8 +13,7 @@ from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Writte
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, Training
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Piece, Result, Table
-from protodask.pipeline.telling.wording import MOST_LINES, count, shorten
+from protodask.pipeline.telling.result import MOST_LINES, Piece, Result, Table, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Piece, Result
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import Piece, Result, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

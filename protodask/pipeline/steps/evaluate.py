@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from protodask.pipeline.steps.base import Answering, Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, Model, Rows
-from protodask.pipeline.telling.result import Measured, Pairs, Piece, Table
-from protodask.pipeline.telling.wording import MOST_LINES, number
+from protodask.pipeline.telling.result import MOST_LINES, Measured, Pairs, Piece, Table, number
 from protodask.places import mask
 
 if TYPE_CHECKING:

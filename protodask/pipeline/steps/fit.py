@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training, run_directory
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result
-from protodask.pipeline.telling.wording import count, describe_seconds, shorten
+from protodask.pipeline.telling.result import Result, count, describe_seconds, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Answering, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import KnownRows
-from protodask.pipeline.telling.result import Piece, Result, Table, plain
-from protodask.pipeline.telling.wording import value_text
+from protodask.pipeline.telling.result import Piece, Result, Table, plain, value_text
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The step `ingest`: from tables and arrays to a dataset."""
+"""The steps that make a dataset: `ingest` of tables and arrays, and `sample-data` to try things on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, StepNews, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import Result, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -195,3 +194,47 @@ class AppendStep(IngestStep):
 
     def may_be_there(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class SampleDataStep(Step):
+    """Make a dataset of sample data, of any number of rows."""
+
+    command = "sample-data"
+    panel = Panel.DATA
+    about = "{rows} rows of {kind} into {out}"
+
+    kind: Annotated[
+        Literal["checker", "xor", "digits", "blobs"],
+        Argument(
+            "checker: 8 x 8 fields of the unit square. xor: sign of the product of all features. digits: distorted "
+            "images of digits. blobs: a normal distribution for each class.",
+            "checker|xor|digits|blobs",
+        ),
+    ]
+    rows: Annotated[int, Option("Rows to make.", least=1)]
+    out: Annotated[Written, Option("Where to write the dataset.", "DATA")]
+    seed: Annotated[int, Option("Other seeds make other rows.", least=0)] = 0
+    features: Annotated[int | None, Option("Features of xor or blobs.", least=1)] = None
+    classes: Annotated[int | None, Option("Classes of blobs.", least=2)] = None
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        from protodask.data.tables.synthetic import synthetic_source
+
+        synthetic_source(self.kind, self.rows, seed=self.seed, n_features=self.features, n_classes=self.classes)
+
+    def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetWritten:
+        from protodask.data import sample_data
+
+        dataset = sample_data(
+            self.kind,
+            self.rows,
+            self.out,
+            seed=self.seed,
+            n_features=self.features,
+            n_classes=self.classes,
+            engine=engine,
+            overwrite=self.overwrite,
+        )
+        return DatasetWritten(dataset)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model
-from protodask.pipeline.telling.result import Pairs, Piece, Result, Table
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import Pairs, Piece, Result, Table, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

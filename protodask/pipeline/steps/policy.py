@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion
-from protodask.pipeline.telling.result import Pairs, Piece, Result
-from protodask.pipeline.telling.wording import number, shorten
+from protodask.pipeline.telling.result import Pairs, Piece, Result, number, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, StepNews, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result
-from protodask.pipeline.telling.wording import shorten
+from protodask.pipeline.telling.result import Result, shorten
 
 if TYPE_CHECKING:
     from protodask.engine import Engine, Source

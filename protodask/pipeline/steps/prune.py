@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import Result, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.errors import FormatError, InputError
 from protodask.pipeline.steps.base import Argument, Option, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import Result, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result
-from protodask.pipeline.telling.wording import count, shorten, size
+from protodask.pipeline.telling.result import Result, count, shorten, size
 from protodask.places import mask
 
 if TYPE_CHECKING:

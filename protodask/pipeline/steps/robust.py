@@ -14,8 +14,7 @@ from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
 from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training, run_directory
 from protodask.pipeline.telling.events import Listener, RobustStarted, nobody
-from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result
-from protodask.pipeline.telling.wording import shorten
+from protodask.pipeline.telling.result import Result, shorten
 
 if TYPE_CHECKING:
     from protodask.engine import Engine

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Piece, Result, Table
-from protodask.pipeline.telling.wording import number, shorten
+from protodask.pipeline.telling.result import Piece, Result, Table, number, shorten
 
 if TYPE_CHECKING:
     from protodask.data import Dataset, Label

@@ -13,8 +13,7 @@ from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data, ModelFitted
 from protodask.pipeline.steps.training import Config, RunDir, Training, TrainingSettings, run_directory, said
 from protodask.pipeline.telling.events import Listener, SearchStarted, nobody
-from protodask.pipeline.telling.result import Piece, Result
-from protodask.pipeline.telling.wording import count, shorten
+from protodask.pipeline.telling.result import Piece, Result, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

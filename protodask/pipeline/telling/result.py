@@ -1,16 +1,18 @@
-"""What every step leaves behind, and how it is told: to people, and as JSON, in files whole or not at all."""
+"""What every step leaves behind, and how it is told: to people, with numbers and places put the same wherever they are
+said, and as JSON, in files whole or not at all.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
 from protodask.errors import InputError
-from protodask.pipeline.telling.wording import shorten
 from protodask.places import mask
 
 
@@ -33,6 +35,48 @@ class Table:
 
 Piece = str | Pairs | Table
 """A part of what a person is told: a line, or more."""
+
+MOST_LINES = 20
+"""Lines of a list that are shown; --json has all."""
+
+
+def value_text(value: Any) -> str:
+    """A value of no special kind."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def number(value: float) -> str:
+    """A weight or a count: without decimals where it is whole or so large that they say nothing."""
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:,.4g}"
+
+
+def count(amount: int, one: str, many: str | None = None) -> str:
+    """A number of things."""
+    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
+
+
+def size(amount: int) -> str:
+    """Bytes to read."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(amount.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{amount / 1024**power:.4g} {units[power]}"
+
+
+def describe_seconds(seconds: float) -> str:
+    """A duration to read."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def shorten(path: str) -> str:
+    """A path as seen from the current folder, where that is shorter; of a URL, what may be shown."""
+    if "://" in path:
+        return mask(path)
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) and not relative.startswith("..") else path
 
 
 def plain(value: Any) -> Any:
