@@ -107,8 +107,7 @@ def check_there(step: Step) -> None:
     from protodask.data.places.whole_files import check_file_free
 
     for setting in READ_BY_ALL:
-        found = getattr(step, setting, None)
-        for place in (found,) if isinstance(found, str) else found or ():
+        for place in _named(getattr(step, setting, None)):
             if split_reference(place) is None and not glob.has_magic(place):
                 check_present(place)
     if step.may_be_there():

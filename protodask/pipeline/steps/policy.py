@@ -127,7 +127,6 @@ class PolicyStep(GivenRows, Answering):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        """Refuse settings that do not go together, or that cannot work whatever the data."""
         if self.model is None and self.match is None:
             raise InputError(
                 "setting-missing",
