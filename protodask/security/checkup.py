@@ -6,16 +6,15 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from protodask.engine.connect import ENCRYPTED, TlsFiles, connect_client, version_reader
-from protodask.errors import ClusterError
-from protodask.places import mask_text
+from protodask.errors import ClusterError, some
 from protodask.security.expiry import CertificateReport, certificate_reports
-from protodask.security.probe import ClientProbe, probe_from_worker
+from protodask.security.probe import ClientProbe, probe_from_worker, said
 
 if TYPE_CHECKING:
     from protodask.engine.connect import Client
@@ -117,53 +116,28 @@ def check_cluster(
     with connect_client(address, tls, insecure) as client:
         encrypted = client.scheduler.address.partition("://")[0] in ENCRYPTED
         certificates = certificate_reports(address, tls) if encrypted else ()
-        found = _ask(client, _look_over(client, storage), address)
-    problems = (
-        *_worker_problems(found),
-        *_version_problems(found.differences),
-        *_storage_problems(found.storage, found.client_probes),
-        *_certificate_problems(certificates),
-    )
-    return Report(
-        address=address,
-        encrypted=encrypted,
-        seconds=found.seconds,
-        workers=found.workers,
-        versions=found.versions,
-        differences=found.differences,
-        certificates=certificates,
-        storage=found.storage,
-        problems=problems,
-    )
+
+        async def look_over() -> Report:
+            return await _look_over(client, address, encrypted, certificates, storage)
+
+        try:
+            report: Report = client.sync(look_over)
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(
+                "connection-lost",
+                f"The scheduler at {address} stopped answering ({error}).",
+                "Check that it still runs, and repeat.",
+            ) from error
+    return report
 
 
-@dataclass(frozen=True)
-class _Found:
-    seconds: float
-    workers: tuple[WorkerReport, ...]
-    silent: tuple[tuple[str, str], ...]
-    versions: Mapping[str, str | None]
-    differences: tuple[VersionDifference, ...]
-    storage: tuple[StorageReport, ...]
-    client_probes: tuple[ClientProbe, ...]
-
-
-def _ask(client: Client, questions: Coroutine[Any, Any, _Found], address: str) -> _Found:
-    async def bounded() -> _Found:
-        return await questions
-
-    try:
-        found: _Found = client.sync(bounded)
-    except (OSError, TimeoutError) as error:
-        raise ClusterError(
-            "connection-lost",
-            f"The scheduler at {address} stopped answering ({error}).",
-            "Check that it still runs, and repeat.",
-        ) from error
-    return found
-
-
-async def _look_over(client: Client, storage: Sequence[str]) -> _Found:
+async def _look_over(
+    client: Client,
+    address: str,
+    encrypted: bool,
+    certificates: tuple[CertificateReport, ...],
+    places: Sequence[str],
+) -> Report:
     names = tuple(name for name in (*PACKAGES, *OPTIONAL_PACKAGES) if name != "python")
     scheduler: Any = client.scheduler
     theirs = await asyncio.wait_for(scheduler.versions(packages=list(names)), ANSWER_SECONDS)
@@ -172,8 +146,8 @@ async def _look_over(client: Client, storage: Sequence[str]) -> _Found:
     workers: Mapping[str, Any] = identity["workers"]
     get_versions = version_reader()
     answers = await _everywhere(client, workers, get_versions, list(names))
-    silent = tuple((worker, _said(answer)) for worker, answer in answers.items() if isinstance(answer, BaseException))
-    talking = [worker for worker in workers if worker not in dict(silent)]
+    silent = {worker: _said(answer) for worker, answer in answers.items() if isinstance(answer, BaseException)}
+    talking = [worker for worker in workers if worker not in silent]
     here = get_versions(names)["packages"]
     versions = {name: here[name] for name in (*PACKAGES, *OPTIONAL_PACKAGES)}
     everyone = {
@@ -182,20 +156,28 @@ async def _look_over(client: Client, storage: Sequence[str]) -> _Found:
         **{worker: answers[worker]["packages"] for worker in talking},
     }
     timed = await _time_workers(client, talking)
-    probes = tuple([await asyncio.to_thread(ClientProbe.begin, place) for place in storage])
+    probes = tuple([await asyncio.to_thread(ClientProbe.begin, place) for place in places])
     try:
-        reports = [report for probe in probes for report in await _try_storage(client, talking, probe)]
+        storage = [report for probe in probes for report in await _try_storage(client, talking, probe)]
     finally:
         for probe in probes:
             await asyncio.to_thread(probe.end)
-    return _Found(
+    differences = _differences(everyone)
+    return Report(
+        address=address,
+        encrypted=encrypted,
         seconds=seconds,
         workers=tuple(_worker_report(worker, workers[worker], timed.get(worker)) for worker in workers),
-        silent=silent,
         versions=versions,
-        differences=_differences(everyone),
-        storage=tuple(reports),
-        client_probes=probes,
+        differences=differences,
+        certificates=certificates,
+        storage=tuple(storage),
+        problems=(
+            *_worker_problems(workers, silent),
+            *_version_problems(differences),
+            *_storage_problems(storage, probes),
+            *_certificate_problems(certificates),
+        ),
     )
 
 
@@ -245,7 +227,7 @@ async def _try_storage(client: Client, workers: Sequence[str], probe: ClientProb
 
 def _storage_report(place: str, worker: str, answer: Any) -> StorageReport:
     if isinstance(answer, BaseException):
-        return StorageReport(place, worker, reads=False, writes=None, error=mask_text(_said(answer)))
+        return StorageReport(place, worker, reads=False, writes=None, error=_said(answer))
     reads, writes, error = answer
     return StorageReport(place, worker, reads, writes, error)
 
@@ -253,7 +235,7 @@ def _storage_report(place: str, worker: str, answer: Any) -> StorageReport:
 def _said(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {ANSWER_SECONDS} seconds"
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return said(error)
 
 
 def _worker_report(address: str, worker: Mapping[str, Any], seconds: float | None) -> WorkerReport:
@@ -274,12 +256,12 @@ def _differences(everyone: Mapping[str, Mapping[str, str | None]]) -> tuple[Vers
     return tuple(differences)
 
 
-def _worker_problems(found: _Found) -> list[Problem]:
+def _worker_problems(workers: Collection[str], silent: Mapping[str, str]) -> list[Problem]:
     problems = [
         Problem("workers", f"The worker {worker} did not say what it is ({said}).", "Look into its log, or restart it.")
-        for worker, said in found.silent
+        for worker, said in silent.items()
     ]
-    if not found.workers:
+    if not workers:
         problems.append(Problem("workers", "The scheduler has no workers.", "Start some with its address."))
     return problems
 
@@ -293,17 +275,12 @@ def _version_problems(differences: Sequence[VersionDifference]) -> list[Problem]
         Problem(
             "versions",
             f"Versions of {one.package} differ: "
-            + "; ".join(f"{version or 'not installed'} on {_some(who)}" for version, who in one.found)
+            + "; ".join(f"{version or 'not installed'} on {some(who, MOST_NAMED)}" for version, who in one.found)
             + ".",
             "Install the same version everywhere, best from one image or lock file.",
         )
         for one in differences
     ]
-
-
-def _some(who: Sequence[str]) -> str:
-    rest = len(who) - MOST_NAMED
-    return ", ".join(who[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _storage_problems(reports: Sequence[StorageReport], probes: Sequence[ClientProbe]) -> list[Problem]:

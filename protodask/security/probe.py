@@ -59,7 +59,7 @@ class ClientProbe:
             task = ProbeTask(name, _digest(content), where)
             _write(name, content)
         except Exception as error:  # each file system has exceptions of its own
-            return cls(shown, nothing, _said(error, where))
+            return cls(shown, nothing, said(error, where))
         return cls(shown, task, None)
 
     def end(self) -> None:
@@ -79,7 +79,7 @@ def probe_storage(task: ProbeTask) -> tuple[bool, bool | None, str | None]:
         if _digest(_read(task.file)) != task.digest:
             return False, None, "other content than here: it is another place of the same name"
     except Exception as error:
-        return False, None, _said(error, task.file)
+        return False, None, said(error, task.file)
     if task.folder is None:
         return True, None, None
     name = f"{task.folder.rstrip('/')}/{_probe_name()}"
@@ -87,7 +87,7 @@ def probe_storage(task: ProbeTask) -> tuple[bool, bool | None, str | None]:
         _write(name, b"probe")
         _remove(name)
     except Exception as error:
-        return True, False, _said(error, task.file)
+        return True, False, said(error, task.file)
     return True, True, None
 
 
@@ -122,5 +122,6 @@ def _remove(file: str) -> None:
     files.rm_file(path)
 
 
-def _said(error: Exception, place: str) -> str:
+def said(error: BaseException, place: str = "") -> str:
+    """What an error is and says, without the secrets of a place."""
     return mask_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, place)
