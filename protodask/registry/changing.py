@@ -53,7 +53,7 @@ def create(place: str) -> RegistryState:
         return found
     _check_empty(place)
     with writing(place):
-        tag = _tag(place)
+        tag = tag_of(place, REGISTRY_FILE)
         state = read_state(place)
         if state is None:
             _check_empty(place)
@@ -89,7 +89,7 @@ def change(place: str, changed: Callable[[RegistryState], RegistryState]) -> tup
             _remove_unlisted(place, require_state(place))
         for _ in range(TRIES):
             # The tag is read first: if the state is newer than it, the condition fails and all begins anew.
-            tag = _tag(place)
+            tag = tag_of(place, REGISTRY_FILE)
             with storage_errors(place, "reading"):
                 content = read_object(place, REGISTRY_FILE)
             before = require_state(place) if content is None else parse_state(content, place)
@@ -165,7 +165,3 @@ def _replaced(place: str, before: bytes | None, state: RegistryState, tag: Tag) 
         file = os.path.join(os.path.realpath(place), REGISTRY_FILE)
         write_whole(file, place_aside(file), [content])
         return True
-
-
-def _tag(place: str) -> Tag:
-    return tag_of(place, REGISTRY_FILE) if is_url(place) else Tag(None, False)

@@ -198,25 +198,15 @@ class Registry:
         """Let the champion be the version that it was before, and `previous` the one that it is; returns the former."""
 
         def changed(state: RegistryState) -> RegistryState:
-            before = state.named.get(PREVIOUS)
+            before, promote = state.named.get(PREVIOUS), "with `protodask registry promote`."
             if CHAMPION not in state.named:
-                raise InputError(
-                    "nothing-yet",
-                    f"The registry {mask(self.path)} has no {CHAMPION}.",
-                    "Let it be a version with `protodask registry promote`.",
-                )
-            if before is None:
-                raise InputError(
-                    "nothing-yet",
-                    f"The registry {mask(self.path)} has no {PREVIOUS} champion to go back to.",
-                    "Let the champion be another version with `protodask registry promote`.",
-                )
-            if before == state.named[CHAMPION]:
-                raise InputError(
-                    "nothing-yet",
-                    f"In the registry {mask(self.path)} {CHAMPION} and {PREVIOUS} are both version {before}.",
-                    "Let the champion be another version with `protodask registry promote`.",
-                )
+                seen = f"The registry {mask(self.path)} has no {CHAMPION}."
+                raise InputError("nothing-yet", seen, f"Let it be a version {promote}")
+            if before is None or before == state.named[CHAMPION]:
+                seen = f"In the registry {mask(self.path)} {CHAMPION} and {PREVIOUS} are both version {before}."
+                if before is None:
+                    seen = f"The registry {mask(self.path)} has no {PREVIOUS} champion to go back to."
+                raise InputError("nothing-yet", seen, f"Let the champion be another version {promote}")
             read_version(self.path, state, state.entries[before])  # none that is damaged
             return state.moved(CHAMPION, before, _now(), why)
 

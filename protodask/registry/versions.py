@@ -10,10 +10,10 @@ import numpy as np
 
 from protodask.data.places.bounded import read_json
 from protodask.data.places.locations import inside, locate, storage_errors
-from protodask.data.places.records import RecordKind, recognize, seal, unseal
+from protodask.data.places.records import RecordKind, recognize, unseal
 from protodask.data.places.references import place_of
 from protodask.data.places.registry_state import VERSION_FILE, VERSIONS, Entry, RegistryState
-from protodask.data.places.storage import find_group
+from protodask.data.places.storage import read_attributes
 from protodask.errors import FormatError, ProtodaskError
 from protodask.places import mask
 from protodask.prototypes.fitting import FITS
@@ -94,14 +94,9 @@ Model = PrototypeSet | RobustModel
 
 def load_any(path: str) -> Model:
     """The model at a place, of either kind."""
-    if _format(path) == ROBUST_MODEL.format:
-        return load_robust_model(path)
-    return load_model(path)
-
-
-def _format(path: str) -> object:
-    attributes = find_group(locate(path))[1]
-    return attributes.get("format") if isinstance(attributes, dict) else None
+    attributes = read_attributes(locate(path))
+    is_robust = isinstance(attributes, dict) and attributes.get("format") == ROBUST_MODEL.format
+    return load_robust_model(path) if is_robust else load_model(path)
 
 
 def kind_of(model: Model) -> str:
@@ -120,10 +115,8 @@ def record_of(model: Model, number: int, note: str | None, metrics: Mapping[str,
     trainings = [fit for fit in fits if isinstance(fit, Mapping)] if isinstance(fits, list) else []
     last: Mapping[str, Any] = trainings[-1] if trainings else {}
     settings, rows, environment = last.get("config"), last.get("rows"), last.get("environment")
-    return seal(
+    return RECORD.sealed(
         {
-            "format": RECORD.format,
-            "version": RECORD.version,
             "number": number,
             "note": note,
             "metrics": metrics,
@@ -135,8 +128,7 @@ def record_of(model: Model, number: int, note: str | None, metrics: Mapping[str,
             else {},
             "sizes": _sizes(model),
             "features": _features(model),
-        },
-        RECORD.name,
+        }
     )
 
 

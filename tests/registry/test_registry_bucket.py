@@ -180,15 +180,15 @@ def test_change__of_what_another_one_changed_while_it_was_read_loses_nothing(
 ) -> None:
     registry = Registry.create(f"{bucket}/models")
     registry.publish(model_at(0), alias="champion")
-    read_tag, others = changing._tag, [lambda: Registry.open(registry.path).publish(model_at(2), alias="trial")]
+    read_tag, others = conditional.tag_of, [lambda: Registry.open(registry.path).publish(model_at(2), alias="trial")]
 
-    def reading(place: str) -> object:
-        tag = None if first else read_tag(place)
+    def reading(place: str, name: str) -> object:
+        tag = None if first else read_tag(place, name)
         if others:
             others.pop()()
-        return read_tag(place) if first else tag
+        return read_tag(place, name) if first else tag
 
-    monkeypatch.setattr(changing, "_tag", reading)
+    monkeypatch.setattr(changing, "tag_of", reading)
     assert registry.publish(model_at(4), alias="champion").version.number == 3
     assert registry.aliases == {"champion": 3, "previous": 1, "trial": 2}
     assert len(list_names(registry.path, "versions")) == 3

@@ -161,7 +161,7 @@ def changing(where: str) -> Iterator[Change]:
 
 def _begun(where: str, locked: bool) -> Change:
     place, attributes = find_group(where)
-    tag = tag_of(place, ROOT) if is_url(place) else Tag(None, False)
+    tag = tag_of(place, ROOT)
     base = read_object(place, ROOT)
     if base is None:
         raise gone(where)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data.places.bounded import read_object
-from protodask.data.places.locations import open_store, storage_errors, write_object
+from protodask.data.places.locations import is_url, open_store, storage_errors, write_object
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class Tag:
 
 
 def tag_of(place: str, name: str) -> Tag:
-    """The tag of an object below a URL, now."""
+    """The tag of an object below a URL, now; of files there are none."""
+    if not is_url(place):
+        return Tag(None, False)
     with storage_errors(place, "reading"):
         store, key = _object(place, name)
         protocol = store.fs.protocol

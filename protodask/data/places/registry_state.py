@@ -19,7 +19,7 @@ from typing import Any
 
 from protodask.data.places.bounded import parse_json, read_object
 from protodask.data.places.locations import inside, storage_errors
-from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.places.records import Fields, RecordKind, recognize, unseal
 from protodask.errors import FormatError, InputError, refusing, some
 from protodask.places import mask
 
@@ -178,20 +178,12 @@ class RegistryState:
 
     def describe(self) -> dict[str, Any]:
         """The sealed record."""
-        return seal(
-            {
-                "format": RECORD.format,
-                "version": RECORD.version,
-                "last": self.last,
-                "versions": [
-                    {**vars(entry), "files": {name: astuple(of) for name, of in entry.files.items()}}
-                    for entry in self.entries.values()
-                ],
-                "aliases": dict(self.named),
-                "moves": [astuple(move) for move in self.moves],
-            },
-            RECORD.name,
-        )
+        versions = [
+            {**vars(entry), "files": {name: astuple(of) for name, of in entry.files.items()}}
+            for entry in self.entries.values()
+        ]
+        moves = [astuple(move) for move in self.moves]
+        return RECORD.sealed({"last": self.last, "versions": versions, "aliases": dict(self.named), "moves": moves})
 
 
 def _those(names: Any) -> str:
