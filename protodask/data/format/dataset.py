@@ -260,6 +260,7 @@ class Dataset:
     def describe(self) -> dict[str, Any]:
         """What there is to know without reading rows, ready for JSON."""
         summary = self.summary
+        statistics = {what: getattr(summary, what).tolist() for what in ("mean", "deviation", "minimum", "maximum")}
         return {
             "kind": "dataset",
             "path": mask(self.path),
@@ -284,15 +285,8 @@ class Dataset:
             ],
             "columns": describe_columns(self.columns),
             "feature_summary": [
-                {"name": name, "mean": mean, "deviation": deviation, "minimum": low, "maximum": high}
-                for name, mean, deviation, low, high in zip(
-                    self.feature_names,
-                    summary.mean.tolist(),
-                    summary.deviation.tolist(),
-                    summary.minimum.tolist(),
-                    summary.maximum.tolist(),
-                    strict=True,
-                )
+                {"name": name, **{what: values[place] for what, values in statistics.items()}}
+                for place, name in enumerate(self.feature_names)
             ],
             "notes": list(self.notes),
         }

@@ -372,17 +372,12 @@ def _parse(fields: Fields) -> Metadata:
 
 def check_same_schema(old: Metadata, new: Metadata) -> None:
     """Refuse to append what is encoded otherwise than the dataset."""
-    for what, before, after in (
-        ("columns", old.columns, new.columns),
-        ("classes", old.classes, new.classes),
-        ("target", old.target_name, new.target_name),
-        ("weight", old.weight_name, new.weight_name),
-        ("inclusion", old.inclusion_name, new.inclusion_name),
-        ("group", old.group_name, new.group_name),
-    ):
+    for name in ("columns", "classes", "target_name", "weight_name", "inclusion_name", "group_name"):
+        before, after = getattr(old, name), getattr(new, name)
         if before != after:
-            if what == "columns":
-                _name_column(old.columns, new.columns)
+            if name == "columns":
+                _name_column(before, after)
+            what = name.removesuffix("_name")
             raise InputError(
                 "columns-differ",
                 f"The {what} of the rows to append are {shortened(after)}, those of the dataset {shortened(before)}.",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from protodask.data.places.local_files import leftovers, lock_place, recover, remove
-from protodask.data.places.locations import is_url, storage_errors
+from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.errors import StorageError
 
 try:
@@ -65,6 +65,19 @@ def sole_writer(path: str) -> Iterator[bool]:
         with suppress(OSError):
             os.unlink(place)
         os.close(handle)
+
+
+@contextmanager
+def writing_alone(path: str) -> Iterator[str]:
+    """Hand out where a local path leads, through links, with the folder made that it is in, for a sole writer.
+
+    What a link points to is replaced, and the link stays.
+    """
+    place = os.path.realpath(locate(path))
+    with storage_errors(path, "writing"):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with sole_writer(place):
+            yield place
 
 
 def sweep(path: str) -> None:

@@ -34,7 +34,7 @@ from protodask.data.places.local_files import (
     remove,
 )
 from protodask.data.places.locations import gone, inside, is_url, storage_errors, write_object, written_over
-from protodask.data.places.locks import sole_writer, sweep
+from protodask.data.places.locks import sweep, writing_alone
 from protodask.data.places.references import LOOKS, check_no_version, read_while_changing
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
@@ -182,20 +182,16 @@ def published(path: str, overwrite: bool, kind: Kind = DATASET) -> Iterator[str]
         with storage_errors(path, "writing"), new_generation(path, kind.format) as place:
             yield place
         return
-    # Through a link: what it points to is replaced, and the link stays.
-    where = os.path.realpath(path)
-    with storage_errors(path, "writing"):
-        os.makedirs(os.path.dirname(where), exist_ok=True)
-        with sole_writer(where):
-            aside = place_aside(where)
-            try:
-                yield aside
-                make_durable(aside)
-                check_free(path, overwrite, kind)
-                put_in_place(aside, where)
-            except BaseException:
-                remove(aside)
-                raise
+    with writing_alone(path) as where:
+        aside = place_aside(where)
+        try:
+            yield aside
+            make_durable(aside)
+            check_free(path, overwrite, kind)
+            put_in_place(aside, where)
+        except BaseException:
+            remove(aside)
+            raise
 
 
 def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from protodask.data.places.bounded import open_anew
 from protodask.data.places.local_files import delete, flush, flush_handle, place_aside
-from protodask.data.places.locations import is_url, locate, storage_errors
-from protodask.data.places.locks import sole_writer, sweep
+from protodask.data.places.locations import is_url, locate
+from protodask.data.places.locks import sweep, writing_alone
 from protodask.data.places.references import check_no_version
 from protodask.errors import InputError, OutputExistsError
 from protodask.places import mask
@@ -58,10 +58,9 @@ def check_file_free(path: str, overwrite: bool) -> None:
 
 def check_replaceable(place: str, path: str) -> None:
     """Refuse what is there and no file: a device that was replaced by a file, such as /dev/null, all would miss."""
-    if os.path.isdir(place):
-        raise OutputExistsError("wrong-kind", f"{path} is a folder.", "Give the name of a file.")
     if os.path.exists(place) and not os.path.isfile(place):
-        raise OutputExistsError("wrong-kind", f"{path} is a device or a pipe.", "Give the name of a file.")
+        found = "a folder" if os.path.isdir(place) else "a device or a pipe"
+        raise OutputExistsError("wrong-kind", f"{path} is {found}.", "Give the name of a file.")
 
 
 def replace_file(path: str, content: str | Iterable[bytes]) -> None:
@@ -69,10 +68,7 @@ def replace_file(path: str, content: str | Iterable[bytes]) -> None:
 
     One writer at a time: another one is refused meanwhile. What killed ones left beside it is removed.
     """
-    place = os.path.realpath(locate(path))
-    check_replaceable(place, path)
+    check_replaceable(locate(path), path)
     parts = [content.encode()] if isinstance(content, str) else content
-    with storage_errors(path, "writing"):
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with sole_writer(place):
-            write_whole(place, place_aside(place), parts)
+    with writing_alone(path) as place:
+        write_whole(place, place_aside(place), parts)

@@ -18,8 +18,8 @@ from protodask.data.arrays.array_store import ArrayStore, store_key
 from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.schema import Label
 from protodask.data.places.local_files import place_aside, remove
-from protodask.data.places.locations import gone, is_url, locate, storage_errors
-from protodask.data.places.locks import sole_writer
+from protodask.data.places.locations import gone, is_url, storage_errors
+from protodask.data.places.locks import writing_alone
 from protodask.data.places.storage import Kind, check_free, published, read_marker, write_marker
 from protodask.data.places.whole_files import check_file_free, write_whole
 from protodask.engine import Arrays, Layout, Sink
@@ -199,18 +199,15 @@ class _LinesSink:
 def _csv_file(where: str, overwrite: bool, n_blocks: int, columns: Columns) -> Iterator[_LinesSink]:
     check_file_free(where, overwrite)
     require_arrow("CSV")
-    place = os.path.realpath(locate(where))
-    with storage_errors(where, "writing"):
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with sole_writer(place):
-            lines = _LinesSink(place_aside(place), columns)
-            os.mkdir(lines.folder)
-            try:
-                yield lines
-                check_file_free(where, overwrite)
-                write_whole(place, place_aside(place), _joined(lines, n_blocks))
-            finally:
-                remove(lines.folder)
+    with writing_alone(where) as place:
+        lines = _LinesSink(place_aside(place), columns)
+        os.mkdir(lines.folder)
+        try:
+            yield lines
+            check_file_free(where, overwrite)
+            write_whole(place, place_aside(place), _joined(lines, n_blocks))
+        finally:
+            remove(lines.folder)
 
 
 def _joined(lines: _LinesSink, n_blocks: int) -> Iterator[bytes]:
