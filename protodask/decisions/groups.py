@@ -112,7 +112,7 @@ def decide_together(
     closed, long_runs = _close(runs.ends, runs.choice)
     passes = []
     for run in (*runs.long_runs, *long_runs):
-        _check_exact(run.rows, runs.choice)
+        check_exact(runs.choice.method, run.rows)
         rows, layout = RowRange(source, run.start, run.rows), Layout(run.rows, source.layout.block_rows)
         own = RangedRows((rows,), (PROBABILITY, GROUP), layout)
         passes.append(one_group(decide_source(own, form, engine), run.group, run.start))
@@ -231,7 +231,7 @@ def decide_runs(
     tables = []
     for length in np.unique(rows).tolist():
         own = starts[rows == length]
-        _check_exact(length, choice)
+        check_exact(choice.method, length)
         if choice.method == "exact" or (choice.method == "auto" and length <= EXACT_ROWS):
             together = values[own[:, None] + np.arange(length)]
             tables.append(_decide_equal(together, labels[own], own + first_row, choice.loss))
@@ -260,10 +260,11 @@ def _decide_equal(values: Floats, labels: NDArray[Any], first_row: Integers, los
     )
 
 
-def _check_exact(rows: int, choice: Choice) -> None:
-    if choice.method == "exact" and rows > MOST_EXACT_ROWS:
+def check_exact(method: Method, rows: int, where: str = "A group has") -> None:
+    """Refuse to decide on very many rows exactly."""
+    if method == "exact" and rows > MOST_EXACT_ROWS:
         raise InputError(
             "over-limit",
-            f"A group has {rows:,} rows, and the exact method takes up to {MOST_EXACT_ROWS:,}.",
-            "Use the method auto, which decides large groups by nearly normal counts.",
+            f"{where} {rows:,} rows, and the exact method takes up to {MOST_EXACT_ROWS:,}.",
+            "Use the method auto, which decides on many rows by nearly normal counts.",
         )

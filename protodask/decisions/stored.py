@@ -29,7 +29,7 @@ from protodask.decisions.group_tables import (
     one_group,
     select_rows,
 )
-from protodask.decisions.groups import MOST_EXACT_ROWS, decide_scattered, decide_together
+from protodask.decisions.groups import check_exact, decide_scattered, decide_together
 from protodask.decisions.large import decide_source
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.predicted_rows import PredictedRows, open_rows
@@ -181,12 +181,7 @@ class _Task:
 
     def _decide_all(self, engine: Engine) -> Decision:
         n_rows = self.rows.n_rows
-        if self.method == "exact" and n_rows > MOST_EXACT_ROWS:
-            raise InputError(
-                "over-limit",
-                f"There are {n_rows:,} rows, and the exact method takes up to {MOST_EXACT_ROWS:,}.",
-                "Use the method auto, which decides on many rows by nearly normal counts.",
-            )
+        check_exact(self.method, n_rows, "There are")
         if self.method == "normal" or (self.method == "auto" and n_rows > FEW_ROWS):
             return decide_source(self.rows, self.loss, engine)
         values = engine.collect(self.rows, _checked, label="read the probabilities")[PROBABILITY]
