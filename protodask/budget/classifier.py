@@ -32,6 +32,7 @@ from protodask.budget.measuring import (
     as_coefficients,
     check_extractors,
     check_measuring,
+    check_quantile,
     costs_of,
     extract,
     item_size,
@@ -43,7 +44,6 @@ from protodask.budget.recorded import recorded
 from protodask.data.tables.frames import array_of_names
 from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
-from protodask.evaluation.interval import is_real
 from protodask.prototypes.estimator import PrototypeSetClassifier
 from protodask.prototypes.estimator_rows import checked_labels
 
@@ -300,12 +300,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_exploration(len(extractors), self.alpha, self.monotone_error, self.most_fits)
         else:
             checked_sequences(self.trade_offs, self.most_fits)
-        if not (is_real(self.overhead_quantile) and 0 < self.overhead_quantile <= 1):
-            raise InputError(
-                "bad-setting",
-                f"overhead_quantile is {self.overhead_quantile!r}.",
-                "Give a share above 0, and 1 for the worst case.",
-            )
+        check_quantile("overhead_quantile", self.overhead_quantile)
         if not self.timed and self.costs is None:
             raise InputError(
                 "setting-missing",

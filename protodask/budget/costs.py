@@ -57,12 +57,9 @@ class CostCurves:
                 f"A cost has {coefficients.shape[1]} coefficients.",
                 f"Give at most {MOST_COEFFICIENTS}; the fewest that describe the costs serve best.",
             )
-        try:
+        kinds, remedy = (TypeError, ValueError, OverflowError), "Give two numbers: (smallest, largest)."
+        with refusing(kinds, "bad-setting", f"The sizes of items are {sizes!r}", remedy):
             low, high = map(float, sizes)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(
-                "bad-setting", f"The sizes of items are {sizes!r}.", "Give two numbers: (smallest, largest)."
-            ) from error
         if not 0 <= low <= high or math.isinf(low):
             raise InputError(
                 "bad-setting",

@@ -76,14 +76,9 @@ def as_items(curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> tuple[
     """Sizes and budgets of many items, checked, and broadcast against each other."""
     n, budget = _as_floats("sizes", sizes), _as_floats("budgets", budgets)
     check_items(curves, n, budget)
-    try:
+    seen = f"The sizes have the shape {n.shape}, the budgets {budget.shape}"
+    with refusing(ValueError, "wrong-shape", seen, "Give a budget for each size, or one."):
         n, budget = np.broadcast_arrays(n, budget)
-    except ValueError as error:
-        raise InputError(
-            "wrong-shape",
-            f"The sizes have the shape {n.shape}, the budgets {budget.shape}.",
-            "Give a budget for each size, or one.",
-        ) from error
     return n, budget
 
 

@@ -217,10 +217,7 @@ def check_measuring(repeats: object, quantile: object, degree: object, headroom:
         raise InputError(
             "bad-setting", f"Timings are to be repeated {repeats!r} times.", "Time each item at least once."
         )
-    if not (is_real(quantile) and 0 < quantile <= 1):
-        raise InputError(
-            "bad-setting", f"The quantile is {quantile!r}.", "Give a share above 0, and 1 for the worst case."
-        )
+    check_quantile("The quantile", quantile)
     if not (is_real(degree) and degree in range(11)):
         raise InputError(
             "bad-setting", f"The degree is {degree!r}.", "Give a degree from 0 to 10; 1 to 3 suit most extractors."
@@ -229,6 +226,12 @@ def check_measuring(repeats: object, quantile: object, degree: object, headroom:
         raise InputError(
             "bad-setting", f"headroom is {headroom!r}.", "Give a factor of 1 or more, such as 1.2 for a fifth on top."
         )
+
+
+def check_quantile(name: str, quantile: object) -> None:
+    """Refuse what is no share above 0."""
+    if not (is_real(quantile) and 0 < quantile <= 1):
+        raise InputError("bad-setting", f"{name} is {quantile!r}.", "Give a share above 0, and 1 for the worst case.")
 
 
 def costs_of(

@@ -12,7 +12,7 @@ from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.data.tables.frames import column_values
 from protodask.engine import Block, array_source
-from protodask.errors import InputError, some
+from protodask.errors import InputError, refusing, some
 from protodask.robust.kept_terms import UncertainSource
 from protodask.robust.model import RobustModel
 from protodask.robust.terms import Floats
@@ -97,12 +97,9 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
     """Finite weights of 0 or more (N,), 1 where none are given."""
     if sample_weight is None:
         return np.ones(n_rows)
-    try:
+    kinds, remedy = (TypeError, ValueError), "Give a number of 0 or more for each sample."
+    with refusing(kinds, "wrong-type", "The weights are no numbers", remedy):
         weights = np.asarray(column_values(sample_weight), dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            "wrong-type", "The weights are no numbers.", "Give a number of 0 or more for each sample."
-        ) from None
     if weights.shape != (n_rows,):
         raise InputError(
             "wrong-shape",

@@ -10,7 +10,7 @@ from scipy import stats
 
 from protodask.data.arrays.values import unmasked
 from protodask.data.tables.frames import any_missing, array_of_names
-from protodask.errors import InputError, some
+from protodask.errors import InputError, refusing, some
 from protodask.evaluation.interval import check_confidence
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import LARGEST, UncertainRows
@@ -52,12 +52,9 @@ def from_replicates(
     _check(table, ids, confidence, support)
     if any_missing(sample):
         raise InputError("bad-value", "A measurement has no sample.", "Give the sample that it is of, or leave it out.")
-    try:
+    remedy = "Name all of them by text, or all by numbers."
+    with refusing(TypeError, "wrong-type", "The samples cannot be sorted", remedy):
         names, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
-    except TypeError:
-        raise InputError(
-            "wrong-type", "The samples cannot be sorted.", "Name all of them by text, or all by numbers."
-        ) from None
     if counts.min() < 2:
         raise InputError(
             "too-few",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.arrays.values import unmasked
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 from protodask.robust.terms import Floats
 
 ROUNDING = 8
@@ -283,12 +283,9 @@ def _unit(values: NDArray[Any]) -> float:
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
-    try:
+    seen = f"The rows of {name} differ in length"
+    with refusing(ValueError, "wrong-shape", seen, "Give a number for each feature."):
         array = np.asarray(unmasked(values))
-    except ValueError:
-        raise InputError(
-            "wrong-shape", f"The rows of {name} differ in length.", "Give a number for each feature."
-        ) from None
     if array.dtype.kind not in "fiub":
         raise InputError("wrong-type", f"{name} is of type {array.dtype}.", "Give numbers.")
     if array.ndim != 2 or not array.shape[1]:
@@ -304,11 +301,7 @@ def _origin(origin: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
     array = np.asarray(unmasked(origin))
     if array.dtype.kind not in "fiub":
         raise InputError("wrong-type", f"The origin is of type {array.dtype}.", "Give numbers.")
-    try:
+    seen = f"The origin is of shape {array.shape}, the samples are of shape {shape}"
+    remedy = "Give one number, one for each feature, or one for each sample and feature."
+    with refusing(ValueError, "wrong-shape", seen, remedy):
         return np.broadcast_to(array, shape)
-    except ValueError:
-        raise InputError(
-            "wrong-shape",
-            f"The origin is of shape {array.shape}, the samples are of shape {shape}.",
-            "Give one number, one for each feature, or one for each sample and feature.",
-        ) from None
