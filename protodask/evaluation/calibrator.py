@@ -17,10 +17,10 @@ from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.engine.lazy import as_array, is_lazy, map_rows
 from protodask.engine.sources import ViewedSource
-from protodask.errors import InputError
+from protodask.errors import InputError, refusing
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
 from protodask.evaluation.given_rows import require, row_numbers, source_of, usable_weights
-from protodask.evaluation.outcomes import PROBABILITY, read_outcomes
+from protodask.evaluation.outcomes import PROBABILITY, check_table, read_outcomes
 from protodask.prototypes.splines import Floats, Spline, apply_splines
 
 SCORE = "score"
@@ -169,10 +169,8 @@ def read_classes(block: Block) -> ScoredRows:
 
 
 def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
-    try:
+    with refusing(ValueError, "wrong-shape", "The scores are no array", "Give rows of one length."):
         as_classes = not isinstance(score, Source) and np.ndim(score) == 2
-    except ValueError as error:
-        raise InputError("wrong-shape", f"The scores are no array ({error}).", "Give rows of one length.") from error
     names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
     given = {names[0]: score, names[1]: outcome, WEIGHT.name: weight}
     return source_of(given, {names[1]: "Give what each row came to as outcome."}, tables=[PROBABILITY])
@@ -188,12 +186,7 @@ def _width_of_block(block: Block) -> int | None:
     if PROBABILITY not in block:
         return None
     probability, target = block[PROBABILITY], block[TARGET.name]
-    if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
-        raise InputError(
-            "wrong-shape" if probability.dtype.kind == "f" else "wrong-type",
-            f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
-            "Give floating-point numbers in one row for each sample and one column for each class, or scores (N,).",
-        )
+    check_table(probability, ", or scores (N,)")
     if target.dtype.kind not in "iub" or target.ndim != 1:
         raise InputError(
             "wrong-shape" if target.ndim != 1 else "wrong-type",

@@ -28,6 +28,7 @@ from protodask.evaluation.outcomes import (
     Outcomes,
     OutcomeSums,
     check_outcomes,
+    check_table,
     read_outcomes,
     sum_outcomes,
 )
@@ -273,12 +274,7 @@ def _as_array(values: Any) -> Any:
 
 
 def _check_types(probability: Any, target: Any) -> None:
-    if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
-        raise InputError(
-            "wrong-shape" if probability.dtype.kind == "f" else "wrong-type",
-            f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
-            "Give floating-point numbers in one row for each sample and one column for each class.",
-        )
+    check_table(probability)
     if target is not None and target.dtype.kind not in "iub":
         raise InputError(
             "wrong-type",

@@ -75,6 +75,16 @@ class OutcomeSums:
         return float(np.mean(np.diagonal(self.confusion)[present] / occurring[present]))
 
 
+def check_table(probability: Any, other: str = "") -> None:
+    """Refuse what is no table of probabilities (N, K) of two classes or more; `other` is what may be given instead."""
+    if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
+        raise InputError(
+            "wrong-shape" if probability.dtype.kind == "f" else "wrong-type",
+            f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
+            f"Give floating-point numbers in one row for each sample and one column for each class{other}.",
+        )
+
+
 def read_outcomes(block: Block) -> Outcomes:
     """What a block says of its rows, or an error that names the first row that cannot be evaluated."""
     probability, target = block[PROBABILITY], block[TARGET.name]
