@@ -84,7 +84,20 @@ def main() -> int:
         cluster.adapt(minimum_jobs=1, maximum_jobs=options.jobs)
         # -P: the working folder has data, perhaps of others, and is no place for modules.
         command = [sys.executable, "-P", "-m", "protodask", *options.command, "--scheduler", cluster.scheduler_address]
-        return subprocess.run([*command, *driver], check=False).returncode
+        return drive([*command, *driver])
+
+
+def drive(command: list[str]) -> int:
+    """Run the driver and return its exit code; one that is to stop is told so, and waited for."""
+    process = subprocess.Popen(command)
+    try:
+        return process.wait()
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # Ctrl-C reaches the driver by itself, from the terminal.
+        if isinstance(stop, SystemExit):
+            process.terminate()
+        code = process.wait()
+        return code if isinstance(stop, KeyboardInterrupt) else 143
 
 
 if __name__ == "__main__":

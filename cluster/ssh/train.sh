@@ -114,8 +114,11 @@ scheduler="$(python3 -I -c 'import json, sys; print(json.load(open(sys.argv[1]))
 # input, because shells give commands in the background an empty one.)
 # shellcheck disable=SC2016
 hold='exec 3<&0; "$@" 3<&- </dev/null & worker=$!; (cat <&3 >/dev/null; kill -TERM "$worker") 2>/dev/null & wait "$worker"'
-while read -r host processes _; do
+# The last line counts without an end of its own, too, and lines may end as Windows writes them.
+while read -r host processes _ || [[ -n "$host" ]]; do
+    host="${host%$'\r'}" processes="${processes%$'\r'}"
     if [[ -z "$host" || "$host" == \#* ]]; then continue; fi
+    if [[ "$processes" == \#* ]]; then processes=""; fi
     # A worker's own address is the one from which its host reaches the scheduler.
     command=("$remote_dask" worker "$scheduler" --nworkers "${processes:-1}" --nthreads "$threads"
         --memory-limit "$memory" --dashboard-address 127.0.0.1:0 --death-timeout 60 "${worker_tls[@]}")
