@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,10 @@ Part = Piece | list[Piece]
 """What stands together: one piece, or a list of several."""
 
 
+WOULD_FAIL = ("strict", "surrogateescape")
+"""How streams treat letters that they do not have, unless somebody set it; both end in an error."""
+
+
 def is_terminal() -> bool:
     """Whether standard error is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
@@ -34,6 +39,7 @@ def open_streams() -> None:
     """Lose what is written to standard output or error where they are closed, as some that start programs have them.
 
     A file that is opened later must not get their numbers either: who writes by number would write into it.
+    Letters that the encoding of a stream does not have, such as those of classes in a locale of Latin-1, are escaped.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)  # to programs that are started from here
@@ -41,6 +47,8 @@ def open_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace"))
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper) and stream.errors in WOULD_FAIL:
+            stream.reconfigure(errors="backslashreplace")
 
 
 def plain(text: str) -> str:

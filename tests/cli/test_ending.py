@@ -146,3 +146,17 @@ def test_main__takes_closed_streams_for_ones_that_nobody_reads(closed: str, tmp_
     assert (found.returncode, (tmp_path / "d.zarr").exists()) == (0, True)
     again = run_python(*command, tmp_path / "d.zarr", before=shell)
     assert (again.returncode, "exists already" in again.stderr) == (1, "2" not in closed)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_main__writes_letters_that_the_stream_does_not_have(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,\u05e9\n2,no\n3,\u05e9\n4,no\n", encoding="utf-8")
+    as_locale = ("env", f"PYTHONIOENCODING={encoding}")
+    made = ("-m", "protodask", "ingest", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "d.zarr", "--quiet")
+    assert run_python(*made, before=as_locale).returncode == 0
+    found = run_python("-m", "protodask", "info", tmp_path / "d.zarr", before=as_locale)
+    assert (found.returncode, found.stderr) == (0, "")
+    # Click takes ASCII for a locale that nobody set, and writes UTF-8 there.
+    assert ("\u05e9" if encoding == "ascii" else "\\u05e9") in found.stdout
+    helped = run_python("-m", "protodask", "fit", "--help", before=as_locale)
+    assert (helped.returncode, helped.stderr) == (0, "")
