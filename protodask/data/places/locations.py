@@ -71,6 +71,8 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
             remedy = "Use a name in UTF-8: Arrow knows no others."
         elif not isinstance(error, OSError):
             raise
+        elif error.errno == errno.EFBIG:
+            remedy = "Raise the limit on the size of a file (`ulimit -f`), or choose a place that takes larger ones."
         raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
 
 

@@ -129,18 +129,28 @@ def test_write__leaves_nothing_when_the_source_fails(
         assert fsspec.filesystem("memory").find("failing") == []
 
 
-def test_write__says_that_the_disk_is_full(
-    make_arrays: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "code", "fact"),
+    [(errno.ENOSPC, "disk-full", ""), (errno.EDQUOT, "disk-full", ""), (errno.EFBIG, "unwritable", "ulimit -f")],
+)
+def test_write__says_that_there_is_no_space(
+    number: int,
+    code: Code,
+    fact: str,
+    make_arrays: Make,
+    write: Write,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = array_store_module._open_writable
 
     class Full:
         def __setitem__(self, rows: slice, values: object) -> None:
             if rows.start >= 16:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(array_store_module, "_open_writable", lambda *args: {**opened(*args), "features": Full()})
-    with refused("disk-full", tmp_path, kind=StorageError):
+    with refused(code, tmp_path, fact, kind=StorageError):
         write(make_arrays(64), tmp_path / "d.zarr", block_rows=8)
     assert os.listdir(tmp_path) == []
 
