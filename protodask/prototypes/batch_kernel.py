@@ -157,15 +157,13 @@ class Candidates:
         for known, found in self._last:
             if known == wanted:
                 return found
-        n_features, found = looked_at.shape[1], tuple[Arranged, ...]()
+        n_features, parts = looked_at.shape[1], list[TwoPanels]()
         if apart is not None:
             near, far = (self._panels(active & part, idle & part, n_features) for part in (~apart, apart))
             if 0 < far.n_columns <= MOST_APART * near.n_columns:
-                found = tuple(
-                    self._arrange(panels, looked_at, np.unique(self._batch[panels.members])) for panels in (near, far)
-                )
-        if not found:
-            found = (self._arrange(self._panels(active, idle, n_features), looked_at, np.arange(len(looked_at))),)
+                parts = [near, far]
+        parts = parts or [self._panels(active, idle, n_features)]
+        found = tuple(self._arrange(panels, looked_at) for panels in parts)
         self._last[:] = [(wanted, found)]
         return found
 
@@ -176,9 +174,12 @@ class Candidates:
     def _panels(self, active: Chosen, idle: Chosen, n_features: int) -> TwoPanels:
         return TwoPanels(*(arrange(np.flatnonzero(some), self._groups, n_features) for some in (active, idle)))
 
-    def _arrange(self, panels: TwoPanels, looked_at: Chosen, batches: Integers) -> Arranged:
-        """Those of some of the batches, and of all features that these look at."""
+    def _arrange(self, panels: TwoPanels, looked_at: Chosen) -> Arranged:
+        """Those in some panels, of the batches that they are of and the features that these look at."""
         of_active, of_idle = panels
+        batches = np.unique(self._batch[panels.members])
+        if len(batches) == 0:
+            batches = np.arange(len(looked_at))
         columns = np.concatenate([of_active.column, of_idle.column])
         used = np.flatnonzero(columns >= 0)
         # Two calls that copy take a fifth of the time of one that looks for rows and columns.
@@ -210,11 +211,12 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class BatchKernel:
-    """One batch of a round at one `(v, w)`, ready to meet rows, or several that meet them together; or those of their
-    candidates that need float64, and the others.
+    """One batch of a round at one `(v, w)`, ready to meet rows, or several that meet them together; where some of their
+    candidates have a matrix of their own, of these alone or of the others alone.
     """
 
     candidates: Candidates
+    """Of which some may be in none of the columns."""
     arranged: Arranged
     batches: slice
     """Those that the candidates are of, in the round."""

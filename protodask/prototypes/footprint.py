@@ -19,6 +19,7 @@ from protodask.engine import Layout
 from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, kept_blocks, most_partials
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
+from protodask.prototypes.batch_kernel import MOST_APART
 from protodask.prototypes.candidates import allocate
 from protodask.prototypes.config import MOST_STAGED_BYTES, FitConfig, stage_row_bytes, staged_rows
 from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows, settled
@@ -40,13 +41,13 @@ from protodask.prototypes.tiles import (
 DOUBLE = 8
 """Bytes of a float64, and of an index."""
 
-ARRANGED_BYTES = 22
+ARRANGED_BYTES = int(16 * (1 + MOST_APART))
 """For each candidate and feature: `s` and `s^2` by column of the kernel, kept from one evaluation to the next, and by
-three eighths as many columns once more for candidates that are apart, see `MOST_APART`."""
+`MOST_APART` as many columns once more for candidates that are apart."""
 
-PREPARING_BYTES = {"float32": 39, "float64": 40}
+PREPARING_BYTES = {"float32": int(24 + 40 * MOST_APART), "float64": 40}
 """The same while the kernel's operands are made: these two arrays, another in float64, and the operands. Those of
-candidates that are apart are made afterwards: 24 bytes of the others, and three eighths of 40."""
+candidates that are apart are made when 24 of the 36 bytes are left of the others."""
 
 DRAWING_BYTES = 128
 """For each row of a block while candidates are drawn, beside the scores: bins, priorities, row numbers and their order,
@@ -254,7 +255,8 @@ def tile_bytes(shape: Shape) -> int:
     if shape.config.feature_weights == "both":
         return max(tile_bytes(shape.with_settings(feature_weights=weights)) for weights in ("shared", "class"))
     features, classes, further = shape.n_features, shape.n_classes, shape.round_batches - 1
-    # Beside what is in float32 there may be candidates and rows in float64; their columns together take no more.
+    # Beside what is in float32, half as large, there may be the same in float64: but for the columns of the kernel, of
+    # which those in float64 are so few that both take less than all in float64 would.
     parts = 1.0 if shape.precision == "float64" else 1.5
     width, panels = sums_width(features), int(parts * classes) + shape.most_candidates // NARROWEST_PANEL
     fewest = shape.most_candidates + width + features

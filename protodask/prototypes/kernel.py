@@ -365,7 +365,13 @@ class KernelSide:
 
 
 def far_out(prototypes: Floats, weights: Floats, batch: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For which prototypes (J, D) float32 would not do, given weights `v` (B, D) and the batch of each (J,)."""
+    """For which prototypes (J, D) float32 would not do, given weights `v` (B, D) and the batch of each (J,).
+
+    `kernel_side`, which decides, sums in another order: at the bound to the last bit it may take float64 for all.
+    """
+    active = np.flatnonzero(weights.any(axis=0))
+    if len(active) < weights.shape[1]:
+        prototypes, weights = prototypes.take(active, axis=1), weights[:, active]
     scaled = prototypes * (weights[0] if len(weights) == 1 else weights[batch])
     steep: NDArray[np.bool_] = weights.max(axis=1, initial=0.0) > STEEPEST
     return steep[batch] | (_squared_lengths(scaled) > FLOAT32_REACH)

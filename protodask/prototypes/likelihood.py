@@ -56,6 +56,7 @@ class LikelihoodKernel:
     """
 
     batches: tuple[BatchKernel, ...]
+    """A batch with candidates apart is there twice."""
     row_sides: dict[Precision, RowSide]
     """Of all features that any batch of a precision looks at."""
 
@@ -71,7 +72,8 @@ class LikelihoodKernel:
     ) -> Likelihood:
         """Sum over the rows given: `weight` are the `r_n`, `held_out` the `h_n`, `previous` the unscaled probabilities
         of the earlier rounds, (rows, K) or (K,), `standardized` the features in standard units, where they are known,
-        and `itself` says of the candidates of each batch which rows some of them are: no row looks at itself then.
+        and `itself` says, for each of the `batches` here, which rows some of its candidates are: no row looks at itself
+        then.
 
         Rows where `r_n` is 0 have no part in the gradient and are left out; of those that are held out the class sums
         are taken alone, by candidates with positive weight.

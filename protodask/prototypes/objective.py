@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
-from protodask.prototypes.batch_kernel import Candidates, batch_kernels
+from protodask.prototypes.batch_kernel import MOST_APART, Candidates, batch_kernels
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.kernel import Standardization, far_out
@@ -282,15 +282,16 @@ class Work(NamedTuple):
 def _work(
     problem: RoundProblem, features: NDArray[np.int64], candidates: Any, far: NDArray[np.int64], by_row: float
 ) -> Work:
-    """Of matrices with so many features, candidates, and of these such that need float64: twice the work each.
+    """Of some matrices (M,), each with so many features and candidates, some of which are `far` and need float64.
 
+    `by_row` is what a feature of a row costs besides; all of it counts twice in float64, three times in two matrices.
     Candidates of a round are taken for `14 sqrt(N)` of the rows. It is the same whatever blocks, threads and workers
     there are, and so is what follows from it, which changes nothing but the time and what rounding does.
     """
     call = CALL_WORK / max(1.0, problem.n_candidates / 14) ** 2
     in_one = features * (candidates + by_row) * np.where(far > 0, 2, 1) + call
     in_two = features * (candidates + far + 3 * by_row) + 2 * call
-    apart = (far > 0) & (far < candidates) & (in_two < in_one)
+    apart = (far > 0) & (far <= MOST_APART * (candidates - far)) & (in_two < in_one)
     return Work(float(np.where(apart, in_two, in_one).sum()), apart)
 
 

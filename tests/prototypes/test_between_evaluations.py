@@ -16,16 +16,28 @@ from numpy.typing import NDArray
 
 from protodask import PrototypeSetClassifier
 from protodask.engine import Block, Engine
-from protodask.prototypes import tiles
+from protodask.prototypes import batch_kernel, kernel, objective, tiles
 from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.objective import RoundProblem, WorkingSet, likelihood_block, make_problem, prepare_kernel
+from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 Theta = Callable[[int], Floats]
 
 
-def make_round(seed: int = 0) -> tuple[RoundProblem, Block, Theta]:
+@pytest.fixture(params=["float64", "float32"])
+def precision(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Precision:
+    """Of the kernel; of float32 some candidates are apart, now these and now those."""
+    monkeypatch.setattr(kernel, "FLOAT32_REACH", 3.0)
+    monkeypatch.setattr(objective, "ROW_WORK", -1e9)
+    for module in (objective, batch_kernel):
+        monkeypatch.setattr(module, "MOST_APART", 1e9)
+    found: Precision = request.param
+    return found
+
+
+def make_round(seed: int = 0, precision: Precision = "float64") -> tuple[RoundProblem, Block, Theta]:
     """Three batches of candidates, a block of the rows that they are among, and weights by a number."""
     random = np.random.default_rng(seed)
     features, target = random.normal(size=(200, 4)), random.integers(0, 3, 200)
@@ -35,7 +47,7 @@ def make_round(seed: int = 0) -> tuple[RoundProblem, Block, Theta]:
     standardization = Standardization(np.zeros(4), np.ones(4))
     candidates = Candidates(features[rows], target[rows], rows)
     share = np.bincount(target).astype(np.float64)
-    problem = make_problem(candidates, np.ones(len(rows)), share, standardization, "float64", sizes, leave_one_out=True)
+    problem = make_problem(candidates, np.ones(len(rows)), share, standardization, precision, sizes, leave_one_out=True)
 
     def theta(number: int) -> Floats:
         weights = np.random.default_rng(number)
@@ -51,14 +63,16 @@ def evaluate(problem: RoundProblem, block: Block, theta: Floats) -> bytes:
     return np.concatenate([[found.value], found.by_feature.ravel(), found.by_candidate]).tobytes()
 
 
-def test_evaluations__do_not_depend_on_those_before() -> None:
-    problem, block, theta = make_round()
+def test_evaluations__do_not_depend_on_those_before(precision: Precision) -> None:
+    problem, block, theta = make_round(precision=precision)
+    dtypes = {batch.side.dtype for batch in prepare_kernel(problem, theta(0))[1].batches}
+    assert dtypes == ({"float64"} if precision == "float64" else {"float32", "float64"})
     for number in (0, 0, 1, 2, 1, 0):
         assert evaluate(problem, block, theta(number)) == evaluate(replace(problem), block, theta(number))
 
 
-def test_evaluations__on_threads_that_share_a_problem_have_the_bits_of_one() -> None:
-    problem, block, theta = make_round()
+def test_evaluations__on_threads_that_share_a_problem_have_the_bits_of_one(precision: Precision) -> None:
+    problem, block, theta = make_round(precision=precision)
     expected = [evaluate(replace(problem), block, theta(number)) for number in range(8)]
     wrong: list[int] = []
 

@@ -240,8 +240,9 @@ def test_parts__are_not_below_what_an_evaluation_allocates(
     theta[-1] = theta[problem.n_feature_weights + 1] = 0  # so that there are idle panels, too
     prepared = traced(lambda: prepare_kernel(replace(problem), theta))  # that knows no arrangement yet
     assert operand_bytes(shape) / 8 - SMALL_CHANGE <= prepared <= operand_bytes(shape) + SMALL_CHANGE
-    prepare_kernel(problem, starting_point(problem))
-    assert traced(lambda: prepare_kernel(problem, theta)) <= operand_bytes(shape) + SMALL_CHANGE, "one for another"
+    other = problem.part(np.ones(problem.n_candidates, dtype=np.bool_))
+    both = traced(lambda: [prepare_kernel(other, point)[0] for point in (starting_point(problem), theta)])
+    assert both <= operand_bytes(shape) + SMALL_CHANGE, "one for another"
     _, kernel = prepare_kernel(problem, theta)
     precisions = {batch.side.dtype for batch in kernel.batches}
     if shape.precision == "float32" and far:

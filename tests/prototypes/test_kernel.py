@@ -16,6 +16,7 @@ from reference.classifier import batch_mass
 from reference.objective import Penalty, dense_objective, finite_difference, gradient, loss_weights, objective
 
 from protodask.engine import Engine, Source, array_source, thread_engine
+from protodask.prototypes import batch_kernel as batch_kernel_module
 from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import tiles as tiles_module
 from protodask.prototypes.batch_kernel import Candidates, batch_kernels
@@ -205,8 +206,8 @@ def assert_agrees(
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @settings(max_examples=200)
-@given(case=cases(), longest=st.sampled_from([1, 3, 7, 16, 2048]))
-def test_evaluate__agrees_with_the_loops(precision: Precision, case: Case, longest: int) -> None:
+@given(case=cases(), longest=st.sampled_from([1, 3, 7, 16, 2048]), reach=st.sampled_from([1.0, 3.0, 177.0]))
+def test_evaluate__agrees_with_the_loops(precision: Precision, case: Case, longest: int, reach: float) -> None:
     expected = objective(case.v, case.w, *case.data, UNPENALISED)
     by_v, by_w = gradient(case.v, case.w, *case.data, UNPENALISED)
     norm_v, norm_w = float(np.linalg.norm(by_v)), float(np.linalg.norm(by_w))
@@ -214,7 +215,11 @@ def test_evaluate__agrees_with_the_loops(precision: Precision, case: Case, longe
     # A sum whose terms cancel to next to nothing has no more digits than its terms: one feature alone has a gradient
     # that passes through zero, and so has a row that nearly is a candidate.
     assume(norm_v >= 0.03 * terms_v and norm_w >= 0.1 * terms_w)
-    with mock.patch.object(tiles_module, "LONGEST_TILE", longest):
+    with (
+        mock.patch.object(tiles_module, "LONGEST_TILE", longest),
+        mock.patch.object(kernel_module, "FLOAT32_REACH", reach),  # of some parts of a round and not of others
+        mock.patch.object(batch_kernel_module, "MOST_APART", 1e9),
+    ):
         found = case.evaluate(precision)
     assert_agrees(found, expected, by_v, by_w, TOLERANCE[precision], (norm_v, norm_w))
 

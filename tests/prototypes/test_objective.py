@@ -14,6 +14,7 @@ from reference import objective as oracle
 
 from protodask.data.format.schema import row_weights
 from protodask.engine import Block, Engine, array_source, zip_sources
+from protodask.prototypes import batch_kernel as batch_kernel_module
 from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import objective as objective_module
 from protodask.prototypes.batch_kernel import Candidates
@@ -127,6 +128,8 @@ def test_objective__is_the_oracles(
         mock.patch.object(objective_module, "_meet_together", return_value=together),
         mock.patch.object(objective_module, "_far_out", return_value=rng.random(9) < apart),
         mock.patch.object(objective_module, "ROW_WORK", -1e9),
+        mock.patch.object(objective_module, "MOST_APART", 1e9),
+        mock.patch.object(batch_kernel_module, "MOST_APART", 1e9),
     ):
         value, slope, _ = function(np.concatenate([v.ravel(), w]))
     assert value == pytest.approx(oracle.objective(v, w, *data), rel=1e-12)
@@ -307,6 +310,27 @@ def test_prepare_kernel__takes_float64_for_those_far_out_alone(sizes: tuple[int,
     assert in_float64(None) == []
 
 
+def test_prepare_kernel__takes_float64_for_a_steep_batch_alone() -> None:
+    for size, n_batches, far in ((330, 3, 1), (200, 5, 2), (600, 5, 2)):
+        problem = far_out_problem(size * n_batches, [], (size,) * n_batches)
+        v = np.full((n_batches, 6), 0.5)
+        v[:far] *= 100
+        _, kernel = prepare_kernel(problem, np.concatenate([v.ravel(), np.ones(size * n_batches)]))
+        assert [batch.side.dtype for batch in kernel.batches] == ["float64"] * far + ["float32"] * (n_batches - far)
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+def test_prepare_kernel__of_a_steep_batch_of_which_nobody_is_awake(asleep: bool) -> None:
+    sizes = (300, 300) if asleep else (600, 0)
+    problem = far_out_problem(600, [], sizes)
+    v = np.full((2, 6), 0.3)
+    v[1, 0] = 2e6
+    awake = np.arange(600) < 300 if asleep else np.ones(600, dtype=np.bool_)
+    with mock.patch.object(objective_module, "_meet_together", return_value=True):
+        _, kernel = prepare_kernel(problem, np.concatenate([v.ravel(), awake.astype(np.float64)]), ~awake)
+    assert [batch.side.dtype for batch in kernel.batches] == ["float32"]
+
+
 def test_prepare_kernel__takes_float64_for_all_where_few_are_left() -> None:
     for n_candidates, far in ((20, [3]), (800, list(range(0, 800, 2)))):
         problem = far_out_problem(n_candidates, far)
@@ -327,6 +351,7 @@ def test_objective__with_candidates_far_out_is_as_exact_as_float32_without(
         none = Penalty(0.0, 0.5)
         return Objective(engine, source, problem, engine.share(problem), none, none)(theta)
 
+    assert [batch.side.dtype for batch in prepare_kernel(problem, theta)[1].batches] == ["float32", "float64"]
     expected, found = evaluate(replace(problem, precision="float64")), evaluate(problem)
     assert found.value == pytest.approx(expected.value, rel=1e-6)
     for part in np.split(np.arange(len(theta)), [problem.n_feature_weights]):
