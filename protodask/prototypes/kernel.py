@@ -35,6 +35,9 @@ that large come with few features, where float64 costs least."""
 STEEPEST = 1e6
 """Largest weight of a feature at which the squares of what is farthest stay finite in float32."""
 
+LEAST_NEAR = 60
+"""Prototypes in float32 that pay for what a `ScoreKernel` does once more for each row if others are apart."""
+
 FARTHEST = 1e12
 """Standard deviations from the mean at which a feature is cut off."""
 
@@ -441,40 +444,53 @@ class ScoreKernel:
     precision: Precision
 
     @cached_property
-    def _panels(self) -> Panels:
-        return arrange(np.arange(len(self.prototype_class)), self.prototype_class, len(self.feature_index))
+    def _matrices(self) -> list[ScoreMatrix]:
+        """One, or two where prototypes that need float64 are apart from others that are many enough."""
+        everyone = np.arange(len(self.prototype_class))
+        if self.precision == "float64":
+            return [self._matrix(everyone)]
+        far = far_out(self.prototypes, self.feature_weight[None], np.zeros_like(everyone))
+        parts = [everyone[~far], everyone[far]]
+        if len(parts[0]) < LEAST_NEAR or not far.any():
+            parts = [everyone]
+        return [self._matrix(members) for members in parts]
 
-    @cached_property
-    def _side(self) -> KernelSide:
-        return kernel_side(
-            self._panels.spread(self.prototypes[:, self.feature_weight > 0]),
-            self.feature_weight,
-            self.precision,
-        )
-
-    @cached_property
-    def _rows(self) -> RowSide:
-        side = self._side
-        return row_side(side.active, self.standardization, self.feature_index, side.dtype)
-
-    @cached_property
-    def _weight(self) -> Array:
-        panels = self._panels
-        spread = panels.spread(self.prototype_weight).astype(self._side.dtype)
-        return spread.reshape(panels.n_panels, panels.width, 1)
+    def _matrix(self, members: NDArray[np.int64]) -> ScoreMatrix:
+        panels = arrange(members, self.prototype_class, len(self.feature_index))
+        prototypes = panels.spread(self.prototypes[:, self.feature_weight > 0])
+        side = kernel_side(prototypes, self.feature_weight, self.precision)
+        weight = panels.spread(self.prototype_weight).astype(side.dtype).reshape(panels.n_panels, panels.width, 1)
+        rows = row_side(side.active, self.standardization, self.feature_index, side.dtype)
+        return ScoreMatrix(panels, side, rows, weight, np.eye(self.n_classes)[panels.panel_class])
 
     def add(self, features: Array, scores: Floats, scored: ScoredColumns | None = None) -> None:
         """Add the class sums of rows with all features (N, ...) to `scores` (N, K)."""
-        panels, side = self._panels, self._side
+        for matrix in self._matrices:
+            matrix.add(features, scores, scored)
+
+
+@dataclass(frozen=True)
+class ScoreMatrix:
+    """Some prototypes of a `ScoreKernel`, ready to meet rows."""
+
+    panels: Panels
+    side: KernelSide
+    rows: RowSide
+    weight: Array
+    """`w` by panel (C, width, 1)."""
+    to_class: Floats
+    """1 where a panel is of a class (C, K)."""
+
+    def add(self, features: Array, scores: Floats, scored: ScoredColumns | None) -> None:
+        """Add their class sums of rows with all features (N, ...) to `scores` (N, K)."""
+        panels, side = self.panels, self.side
         if panels.n_panels == 0:
             return
-        weight = self._weight
-        to_class = np.eye(self.n_classes)[panels.panel_class]
         length = tile_rows(len(features), panels.n_columns)
         tile = side.tile(length)
         for first in range(0, len(features), length):
             rows = features[first : first + length]
             out = tile.standardized[: len(rows)]
-            standardized = self._rows.standardize(rows, out, scored, first if scored is not None else 0)
-            values = side.kernel(standardized, tile)
-            scores[first : first + length] += product(panels.apart(values), weight)[:, :, 0].T @ to_class
+            standardized = self.rows.standardize(rows, out, scored, first if scored is not None else 0)
+            sums = product(panels.apart(side.kernel(standardized, tile)), self.weight)[:, :, 0]
+            scores[first : first + length] += sums.T @ self.to_class

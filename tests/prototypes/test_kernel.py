@@ -611,13 +611,38 @@ def test_score_kernel__agrees_with_the_loops(precision: Precision, data: st.Data
     )
     earlier = rng.uniform(size=(n_rows, n_classes))
     scores = earlier.copy()
-    with mock.patch.object(tiles_module, "LONGEST_TILE", data.draw(st.sampled_from([1, 3, 8, 2048]))):
+    with (
+        mock.patch.object(tiles_module, "LONGEST_TILE", data.draw(st.sampled_from([1, 3, 8, 2048]))),
+        mock.patch.object(kernel_module, "FLOAT32_REACH", data.draw(st.sampled_from([1.0, 3.0, 177.0]))),
+        mock.patch.object(kernel_module, "LEAST_NEAR", 1),
+    ):
         kernel.add(raw.astype(precision), scores)
     expected = batch_mass(
         ReferenceBatch(v, prototypes, classes, weight, np.arange(n_prototypes)), standardization.apply(raw), n_classes
     )
     tolerance = TOLERANCE[precision]
     np.testing.assert_allclose(scores - earlier, expected, rtol=tolerance, atol=tolerance * max(expected.max(), 1.0))
+
+
+@pytest.mark.parametrize(("n_near", "n_far"), [(100, 3), (10, 3), (100, 0), (0, 3), (0, 0)])
+def test_score_kernel__takes_float64_for_those_far_out_alone(n_near: int, n_far: int) -> None:
+    rng = np.random.default_rng(0)
+    prototypes = rng.normal(size=(n_near + n_far, 4))
+    prototypes[n_near:, 0] += 1000
+    classes = np.arange(len(prototypes)) % 2
+    standardization = Standardization(np.zeros(4), np.ones(4))
+    features = np.concatenate([prototypes, prototypes + 0.3 * rng.normal(size=prototypes.shape)]).astype(np.float32)
+
+    def scores(precision: Precision) -> Floats:
+        found, weight, v = np.zeros((len(features), 2)), np.ones(len(prototypes)), np.full(4, 0.9)
+        kernel = ScoreKernel(prototypes, classes, weight, v, np.arange(4), standardization, 2, precision)
+        kernel.add(features, found)
+        if precision == "float32":
+            dtypes = [matrix.side.dtype for matrix in kernel._matrices]
+            assert dtypes == (["float32"] * (n_near >= 60 or n_far == 0) + ["float64"] * (n_far > 0))
+        return found
+
+    np.testing.assert_allclose(scores("float32"), scores("float64"), rtol=2e-5, atol=1e-6)
 
 
 ROWS, WIDTH, CANDIDATES = 20_000, 30, 1000
