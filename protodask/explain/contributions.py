@@ -27,6 +27,7 @@ from protodask.explain.explanation import Contribution, Explanation, FeatureMatc
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.setting_checks import check_count
 
 TILE_ENTRIES = 2**16
 """Numbers of a tile of differences (prototypes x features): half a megabyte, so that its passes stay in the cache."""
@@ -47,10 +48,7 @@ def explanations(
 ) -> Iterator[Explanation]:
     """What `explain_rows` gives, row by row: for more rows than their explanations fit into memory."""
     (count,) = model.batch_counts(None if n_batches is None else [n_batches])
-    if most < 0:
-        raise InputError(
-            "bad-setting", f"{most} contributions are asked for.", "Give the number to list at most, from 0."
-        )
+    check_count("most", most, 0)
     rows = _checked(model, features)
     explainer = _Explainer(model, count, most)
     return (explainer.explain(row) for row in rows)

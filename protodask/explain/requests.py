@@ -31,6 +31,7 @@ from protodask.explain.tables import (
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.rows_to_score import rows_to_predict
+from protodask.prototypes.setting_checks import check_count
 
 What = Literal["prototypes", "weights"]
 
@@ -113,14 +114,9 @@ def check_request(request: ExplainRequest) -> None:
         raise InputError("setting-missing", "No row is named.", "Name one or several with --row, counted from 0.")
     if min(request.rows) < 0:
         raise InputError("bad-setting", f"Row {min(request.rows)} is asked for.", "Rows are counted from 0.")
-    if request.most < 0:
-        raise InputError(
-            "bad-setting", f"{request.most} prototypes are asked for.", "Give the number to list at most, from 0."
-        )
-    if request.batches is not None and request.batches < 0:
-        raise InputError(
-            "bad-setting", f"batches is {request.batches}.", "Give a number of batches of the model, from 0."
-        )
+    check_count("most", request.most, 0)
+    if request.batches is not None:
+        check_count("batches", request.batches, 0)
     if request.out is not None:
         check_export(request.out, request.overwrite)
 

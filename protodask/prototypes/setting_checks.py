@@ -45,7 +45,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
     """Refuse what is no whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError("bad-setting", f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
     if most is not None and value > most:
         raise InputError("bad-setting", f"{name} is {value!r}.", f"Give at most {most}.")

@@ -191,11 +191,12 @@ def test_explain_rows__of_no_rows_or_no_batches(model: PrototypeSet) -> None:
         (np.zeros(4), {}, "wrong-shape", ("(4,)", "x[None, :]")),
         (np.zeros((1, 4)), {"n_batches": 3}, "bad-setting", ("n_batches", 3, "2 batches")),
         (np.zeros((1, 4)), {"n_batches": -1}, "bad-setting", ("n_batches", -1, "2 batches")),
-        (np.zeros((1, 4)), {"most": -1}, "bad-setting", ("from 0", -1)),
+        (np.zeros((1, 4)), {"most": -1}, "bad-setting", ("most", 0, -1)),
+        (np.zeros((1, 4)), {"most": 2.5}, "bad-setting", ("most", 2.5)),
     ],
 )
 def test_explain_rows__refuse(
-    model: PrototypeSet, rows: NDArray[Any], options: dict[str, int], code: Code, facts: tuple[object, ...]
+    model: PrototypeSet, rows: NDArray[Any], options: dict[str, Any], code: Code, facts: tuple[object, ...]
 ) -> None:
     with refused(code, *facts):
         explain_rows(model, rows, **options)

@@ -75,7 +75,7 @@ def test_explain_data__compares_with_the_batches_it_explains(request_for: Make, 
     [
         ([], {}, "setting-missing", "--row"),
         ([3, -1], {}, "bad-setting", -1),
-        ([1], {"most": -1}, "bad-setting", "-1 prototypes"),
+        ([1], {"most": -1}, "bad-setting", "most is -1"),
         ([1], {"batches": -1}, "bad-setting", "batches is -1"),
     ],
 )
