@@ -97,7 +97,10 @@ def _split(address: str) -> tuple[str, str]:
     with refusing((TypeError, ValueError), "bad-setting", said, "Write it like tls://10.0.0.1:8786."):
         scheme, location = parse_address(address)
         get_backend(scheme)
-        return scheme, location if scheme == "inproc" else parse_host_port(location, 0)[0]
+        host = location if scheme == "inproc" else parse_host_port(location, 0)[0]
+        if not host.strip():
+            raise ValueError("it names no host")
+        return scheme, host
 
 
 def _is_loopback(host: str) -> bool:

@@ -90,7 +90,7 @@ def test_check_address__lets_pass_what_stays_here_or_is_encrypted(address: str) 
 
 
 REMOTE = [
-    "tcp://10.0.0.1:8786", "10.0.0.1:8786", "tcp://node:8786", "node:8786", "nonsense", "tcp://0.0.0.0:8786", "",
+    "tcp://10.0.0.1:8786", "10.0.0.1:8786", "tcp://node:8786", "node:8786", "nonsense", "tcp://0.0.0.0:8786",
     "tcp://[::]:8786", "tcp://[2001:db8::1]:8786", "tcp://localhost.example.org:8786", "tcp://127.0.0.1.example:1",
     "tcp://2130706433:8786", "tcp://127.0.0.1@10.0.0.1:8786", "ws://10.0.0.1:8786",
 ]  # fmt: skip
@@ -113,7 +113,10 @@ def test_check_address__of_an_ip_depends_on_loopback_alone(
         check_address(address)
 
 
-@pytest.mark.parametrize("address", ["foo://127.0.0.1:1", "tcp://127.0.0.1:port", "tcp://127.0.0.1:1:2"])
+NO_ADDRESSES = ["", " ", "tcp://", "tls://:8786", "foo://127.0.0.1:1", "tcp://127.0.0.1:port", "tcp://127.0.0.1:1:2"]
+
+
+@pytest.mark.parametrize("address", NO_ADDRESSES)
 def test_check_address__refuses_what_is_no_address(address: str) -> None:
     with refused("bad-setting", mask_text(repr(address)), "no address"):
         check_address(address, insecure=True)
