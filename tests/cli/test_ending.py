@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli._processes import run_python
+from support.commands import run_command
 
 from protodask.cli.errors import INTERRUPTED, TERMINATED
 
@@ -152,8 +153,8 @@ def test_main__takes_closed_streams_for_ones_that_nobody_reads(closed: str, tmp_
 def test_main__writes_letters_that_the_stream_does_not_have(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y\n1,\u05e9\n2,no\n3,\u05e9\n4,no\n", encoding="utf-8")
     as_locale = ("env", f"PYTHONIOENCODING={encoding}")
-    made = ("-m", "protodask", "ingest", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "d.zarr", "--quiet")
-    assert run_python(*made, before=as_locale).returncode == 0
+    made = run_command("ingest", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "d.zarr")
+    assert made.exit_code == 0, made.output
     found = run_python("-m", "protodask", "info", tmp_path / "d.zarr", before=as_locale)
     assert (found.returncode, found.stderr) == (0, "")
     # Click takes ASCII for a locale that nobody set, and writes UTF-8 there.
