@@ -129,11 +129,11 @@ class Candidates:
         the `k` labels.
         """
         labelled = np.searchsorted(self.labels, self.classes)
-        return self._batch * len(self.labels) + labelled
+        return self.batch * len(self.labels) + labelled
 
     @cached_property
-    def _batch(self) -> Integers:
-        """(J,)"""
+    def batch(self) -> Integers:
+        """Of each (J,)."""
         sizes = self.sizes or (len(self.rows),)
         return np.repeat(np.arange(len(sizes)), sizes)
 
@@ -177,7 +177,7 @@ class Candidates:
     def _arrange(self, panels: TwoPanels, looked_at: Chosen) -> Arranged:
         """Those in some panels, of the batches that they are of and the features that these look at."""
         of_active, of_idle = panels
-        batches = np.unique(self._batch[panels.members])
+        batches = np.unique(self.batch[panels.members])
         if len(batches) == 0:
             batches = np.arange(len(looked_at))
         columns = np.concatenate([of_active.column, of_idle.column])

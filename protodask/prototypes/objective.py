@@ -73,11 +73,6 @@ class RoundProblem:
         return tuple(self.candidates.part(places) for places in self.places)
 
     @cached_property
-    def batch(self) -> NDArray[np.int64]:
-        """Of each candidate (J,)."""
-        return np.repeat(np.arange(self.n_batches), self.sizes)
-
-    @cached_property
     def together(self) -> Candidates:
         """Candidates of all batches, to be met together."""
         return Candidates(self.candidates.features, self.candidates.classes, self.candidates.rows, self.sizes)
@@ -231,8 +226,11 @@ def prepare_kernel(
     far = _far_out(problem, feature_weights)
     if asleep is not None:
         far &= (candidate_weight > 0) | ~asleep
-    alone, whole = _work_alone(problem, feature_weights, far), _work_together(problem, feature_weights, far)
-    together = problem.n_batches > 1 and _meet_together(alone, whole)
+    work, together = _work_alone(problem, feature_weights, far), False
+    if problem.n_batches > 1:
+        whole = _work_together(problem, feature_weights, far)
+        together = _meet_together(work, whole)
+        work = whole if together else work
     for candidates in problem.batches if together else [problem.together]:
         candidates.forget()
     if together:
@@ -242,7 +240,7 @@ def prepare_kernel(
         parts = list(zip(problem.batches, own, problem.places, strict=True))
     batches = [
         kernel
-        for (candidates, own, places), apart in zip(parts, (whole if together else alone).apart, strict=True)
+        for (candidates, own, places), apart in zip(parts, work.apart, strict=True)
         for kernel in batch_kernels(
             candidates,
             feature_weights[own],
@@ -262,7 +260,7 @@ def _far_out(problem: RoundProblem, feature_weights: Floats) -> NDArray[np.bool_
     """Candidates for which float32 was asked for and would not do (J,)."""
     if problem.precision == "float64":
         return np.zeros(problem.n_candidates, dtype=np.bool_)
-    return far_out(problem.candidates.features, feature_weights, problem.batch)
+    return far_out(problem.candidates.features, feature_weights, problem.together.batch)
 
 
 ROW_WORK, SHARED_WORK, CALL_WORK = 60, 8, 1.5e6
@@ -297,7 +295,7 @@ def _work(
 
 def _work_alone(problem: RoundProblem, feature_weights: Floats, far: NDArray[np.bool_]) -> Work:
     """Of a matrix for each batch."""
-    far_of_batch = np.bincount(problem.batch[far], minlength=problem.n_batches)
+    far_of_batch = np.bincount(problem.together.batch[far], minlength=problem.n_batches)
     return _work(problem, (feature_weights > 0).sum(axis=1), np.array(problem.sizes), far_of_batch, ROW_WORK)
 
 
