@@ -14,7 +14,7 @@ fi
 set -euo pipefail
 
 workers=2 threads=1 memory=auto
-while [[ $# -gt 0 ]]; do
+while [[ $# -gt 1 ]]; do
     case "$1" in
         --workers) workers="$2"; shift 2 ;;
         --threads) threads="$2"; shift 2 ;;
@@ -22,7 +22,7 @@ while [[ $# -gt 0 ]]; do
         *) break ;;
     esac
 done
-if [[ $# -eq 0 ]]; then
+if [[ $# -eq 0 || ($# -eq 1 && "$1" == --*) ]]; then
     echo "usage: $0 [--workers N] [--threads N] [--memory BYTES] COMMAND ARGUMENT..." >&2
     exit 2
 fi

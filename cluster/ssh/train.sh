@@ -28,7 +28,7 @@ usage() {
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-while [[ $# -gt 0 ]]; do
+while [[ $# -gt 1 ]]; do
     case "$1" in
         --hosts) hosts="$2"; shift 2 ;;
         --address) address="$2"; shift 2 ;;
@@ -44,7 +44,7 @@ while [[ $# -gt 0 ]]; do
         *) break ;;
     esac
 done
-if [[ $# -eq 0 || -z "$hosts" ]]; then usage; fi
+if [[ $# -eq 0 || ($# -eq 1 && "$1" == --*) || -z "$hosts" ]]; then usage; fi
 if [[ ! -r "$hosts" ]]; then
     echo "The list of hosts $hosts cannot be read. Write one like hosts.example beside this script." >&2
     exit 2

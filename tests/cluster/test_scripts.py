@@ -156,3 +156,16 @@ def test_healthcheck__asks_loopback_without_a_proxy(monkeypatch: pytest.MonkeyPa
         finally:
             server.shutdown()
             answering.join(20)
+
+
+@pytest.mark.parametrize("arguments", [["--memory"], ["--threads", "1", "--memory"], ["--help"]])
+@pytest.mark.parametrize("script", ["local/train.sh", "ssh/train.sh"])
+def test_train__an_option_without_its_value_is_answered_by_how_it_is_used(
+    script: str, arguments: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "hosts").write_text("127.0.0.1\n")
+    hosts = ["--hosts", "hosts"] if script.startswith("ssh") else []
+    done = run([CLUSTER / script, *hosts, *arguments], tmp_path)
+    assert done.returncode == 2
+    assert "COMMAND ARGUMENT" in done.stderr
+    assert "unbound" not in done.stderr
