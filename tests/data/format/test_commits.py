@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -71,13 +71,22 @@ def whose(dataset: Dataset) -> Rows:
     return tuple(parts)
 
 
+@cache
+def first_objects() -> dict[str, bytes]:
+    """What lies in the store where somebody wrote the rows that are there from the start."""
+    with turns(0) as world:
+        put(world, "first", 0, BASE, block_rows=BLOCK_ROWS)
+        return world.objects
+
+
 def interleaved(seed: int, *, overwriters: int) -> None:
     """Two to four writers and a reader, in an order and with kills that a seed draws."""
     generator = np.random.default_rng(seed)
     kills, losses = float(generator.choice([0, 0.005, 0.02])), float(generator.choice([0, 0, 0.03]))
     sizes = {writer: int(generator.integers(1, 60)) for writer in range(1, int(generator.integers(3, 6)))}
+    objects = first_objects()
     with turns(seed, kills, losses) as world:
-        put(world, "first", 0, BASE, block_rows=BLOCK_ROWS)
+        world.objects |= objects
         seen: set[Rows] = set()
 
         def write(writer: int) -> Dataset:
@@ -126,12 +135,13 @@ def interleaved(seed: int, *, overwriters: int) -> None:
         left = {key.removeprefix(below).split("/")[0] for key in world.objects if key.startswith(below)}
         parts = {part.name for part in final.metadata.all_parts if part.name}
         assert left == {"zarr.json", *parts}, "what was killed is removed by those who follow"
-        put(world, "last", 8, 5, overwrite=True)
+        if overwriters:
+            put(world, "last", 8, 5, overwrite=True)
         left = {key.split("/")[1] for key in world.objects if key.startswith("d.zarr/generation-")}
         assert len(left) == 1
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 12))])
+@pytest.mark.parametrize("seed", range(6))
 def test_appends__of_several_at_a_url(seed: int) -> None:
     interleaved(seed, overwriters=0)
 
@@ -142,9 +152,10 @@ def test_appends_and_overwrites__of_several_at_a_url(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(0, 600, 50))
+@pytest.mark.parametrize("seed", range(0, 400, 25))
 def test_writers__of_one_dataset_in_many_orders(seed: int) -> None:
-    for number in range(seed, seed + 50):
+    """A mistake that one order in 87 shows is missed once in a hundred times."""
+    for number in range(seed, seed + 25):
         interleaved(10_000 + number, overwriters=max(number % 4 - 1, 0))
 
 
@@ -255,6 +266,14 @@ def test_sources__without_rows_are_a_commit(make_arrays: Make, write: Write, tmp
     assert len(os.listdir(tmp_path / "d" / APPENDS)) == 2
 
 
+@pytest.fixture(scope="module")
+def two_parts(make_arrays: Make, write: Write, tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, bytes]:
+    """A dataset, and its record."""
+    path = tmp_path_factory.mktemp("parts") / "d"
+    write(make_arrays(40), path, block_rows=16)
+    return write(make_arrays(30, seed=1), path, append=True), (path / "zarr.json").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("change", "right"),
     [
@@ -272,21 +291,19 @@ def test_sources__without_rows_are_a_commit(make_arrays: Make, write: Write, tmp
     ],
 )
 def test_open__refuses_parts_that_are_not_those_of_its_rows(
-    change: dict[str, Any], right: bool, make_arrays: Make, write: Write, tmp_path: Path
+    change: dict[str, Any], right: bool, two_parts: tuple[Dataset, bytes]
 ) -> None:
-    write(make_arrays(40), tmp_path / "d", block_rows=16)
-    dataset = write(make_arrays(30, seed=1), tmp_path / "d", append=True)
-    path = tmp_path / "d" / "zarr.json"
-    record = json.loads(path.read_text())
+    dataset, content = two_parts
+    record = json.loads(content)
     record["attributes"] |= change
     sealed = {name: value for name, value in record["attributes"].items() if name != "checksum"}
     record["attributes"] = seal(sealed, "dataset")
-    path.write_text(json.dumps(record))
+    Path(dataset.path, "zarr.json").write_text(json.dumps(record))
     if right:
-        assert Dataset.open(tmp_path / "d").key == dataset.key
+        assert Dataset.open(dataset.path).key == dataset.key
     else:
-        with refused("damaged", tmp_path / "d", kind=FormatError):
-            Dataset.open(tmp_path / "d")
+        with refused("damaged", dataset.path, kind=FormatError):
+            Dataset.open(dataset.path)
 
 
 def test_parts__cover_each_block_once() -> None:
@@ -312,16 +329,22 @@ def test_change__is_given_up_where_the_attributes_are_others_by_now(
     assert Dataset.open(tmp_path / "d").n_rows == 50
 
 
-@pytest.mark.parametrize("place", ["disk", "memory"])
-@pytest.mark.parametrize("error", [OSError("no answer"), KeyboardInterrupt()])
 @pytest.mark.parametrize(
-    ("module", "moment"), [(whole_files, "flush"), (commits, "remove_unnamed"), (commits, "replace_object")]
+    ("module", "moment", "place", "error"),
+    [
+        (whole_files, "flush", "disk", OSError("no answer")),
+        (whole_files, "flush", "disk", KeyboardInterrupt()),
+        (commits, "remove_unnamed", "disk", KeyboardInterrupt()),
+        (commits, "remove_unnamed", "memory", OSError("no answer")),
+        (commits, "replace_object", "memory", OSError("no answer")),
+        (commits, "replace_object", "memory", KeyboardInterrupt()),
+    ],
 )
 def test_append__that_fails_once_it_counts_keeps_its_rows(
     module: ModuleType,
     moment: str,
-    error: BaseException,
     place: str,
+    error: BaseException,
     make_arrays: Make,
     write: Write,
     tmp_path: Path,
@@ -330,11 +353,12 @@ def test_append__that_fails_once_it_counts_keeps_its_rows(
     path = str(tmp_path / "d") if place == "disk" else f"memory://{uuid.uuid4().hex}/d.zarr"
     write(make_arrays(40), path, block_rows=16)
     write(make_arrays(3, seed=1), path, append=True)
-    done = getattr(module, moment)
+    done, failed = getattr(module, moment), list[int]()
 
     def fail(*arguments: Any) -> Any:
         found = done(*arguments)
         if Dataset.open(path).n_rows == 73:
+            failed.append(1)
             raise error
         return found
 
@@ -342,6 +366,7 @@ def test_append__that_fails_once_it_counts_keeps_its_rows(
         patch.setattr(module, moment, fail)
         with suppress(StorageError, KeyboardInterrupt):
             write(make_arrays(30, seed=2), path, append=True)
+    assert failed
     dataset = Dataset.open(path)
     assert dataset.n_rows == 73
     assert [dataset.read(number).n_rows for number in range(5)] == [16, 16, 16, 16, 9]
