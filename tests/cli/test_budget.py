@@ -39,7 +39,7 @@ features:
   looks: {columns: [colour], cost: 2}
   size: [0.5, 0.1]
 """
-FAST = ("--folds", 2, "--candidates", 20, "--tolerance", 1e-2, "--threads", 1)
+FAST = ("--recipe", "source", "--folds", 2, "--candidates", 20, "--tolerance", 1e-2, "--threads", 1)
 
 
 @pytest.fixture(scope="module")
