@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from support.sources import trees
 
-import protodask
 from protodask.errors import (
     ClusterError,
     Code,
@@ -96,8 +96,7 @@ def test_codes__that_were_published_are_still_there() -> None:
 @cache
 def package() -> dict[Path, tuple[ast.AST, ...]]:
     """All that there is in each module, found once: to walk through every one takes its time."""
-    files = sorted(Path(protodask.__file__).parent.rglob("*.py"))
-    return {file: tuple(ast.walk(ast.parse(file.read_text(encoding="utf-8")))) for file in files}
+    return {file: tuple(ast.walk(tree)) for file, tree in trees().items()}
 
 
 def named(node: ast.AST | None) -> str:

@@ -8,13 +8,9 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 
 import pytest
-
-import protodask
-
-ROOT = Path(protodask.__file__).parent
+from support.sources import ROOT, trees
 
 FLOORS = (
     ("_version", "_lazy", "places"),
@@ -54,13 +50,13 @@ Imports = Mapping[str, Mapping[str, str]]
 def imports() -> Imports:
     """Those of the package, by names without its own."""
     found: dict[str, dict[str, str]] = {}
-    files = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in ROOT.rglob("*.py")}
+    files = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in trees()}
     names = {name.removesuffix(".__init__"): file for name, file in files.items()}
     for name, file in names.items():
         found[name] = {}
         stub = file.with_suffix(".pyi")  # of a room: the names that are imported when they are asked for
         lazy = imported(ast.parse(stub.read_bytes()), names, "types") if stub.exists() else ()
-        for kind, target in (*imported(ast.parse(file.read_bytes()), names), *lazy):
+        for kind, target in (*imported(trees()[file], names), *lazy):
             if target != name and found[name].get(target) != "module":
                 found[name][target] = kind
     return found

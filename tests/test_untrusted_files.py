@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.errors import refused
+from support.sources import trees
 
 import protodask
 from protodask import ingest
@@ -85,12 +86,9 @@ def _is_bad_call(function: str, allow_pickle: str | None) -> bool:
 
 
 def test_package__reads_data_only() -> None:
-    modules = sorted(PACKAGE.rglob("*.py"))
-    assert len(modules) > 50
+    assert len(trees()) > 50
     found = {
-        str(path.relative_to(PACKAGE)): faults
-        for path in modules
-        if (faults := list(_faults(ast.parse(path.read_text(encoding="utf-8")))))
+        str(path.relative_to(PACKAGE)): faults for path, tree in trees().items() if (faults := list(_faults(tree)))
     }
     assert {path: faults for path, faults in found.items() if path not in MESSAGES} == TRUSTED
 
