@@ -238,7 +238,7 @@ def nearly(value: Any) -> st.SearchStrategy[Any]:
             )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_from_attributes__gives_a_format_error_for_hostile_values(dataset: Dataset, data: st.DataObject) -> None:
     record = to_attributes(dataset.metadata)

@@ -91,12 +91,6 @@ def expected(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Datase
     return ingest(make_frame(), tmp_path_factory.mktemp("expected") / "d.zarr", engine=engine, **SETTINGS)
 
 
-@pytest.fixture(scope="module")
-def client(start_cluster: Callable[[int], LocalCluster]) -> Iterator[Client]:
-    with Client(start_cluster(2)) as connected:
-        yield connected
-
-
 def test_ingest__encodes_as_said(expected: Dataset, all_rows: Callable[[Dataset], Arrays]) -> None:
     frame = make_frame()
     assert expected.classes == ("it depends", "no", "yes")
@@ -853,39 +847,6 @@ def test_ingest_arrays__takes_whatever_an_estimator_is_given(engine: Engine, tmp
         ingest((clash, series), tmp_path / "pair", target="target", engine=engine)
 
 
-@pytest.mark.timeout(600)
-def test_ingest__on_workers_is_the_same(client: Client, expected: Dataset, tmp_path: Path) -> None:
-    make_frame().to_csv(tmp_path / "t.csv", index=False)
-    from_file = ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, **SETTINGS)
-    from_memory = ingest(make_frame(), tmp_path / "memory", engine=client, **SETTINGS)
-    assert from_file.key == from_memory.key == expected.key
-    assert ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, append=True).n_rows == 2 * ROWS
-    frame = make_frame()
-    frame.loc[221, "length"] = np.nan
-    frame.to_csv(tmp_path / "bad.csv", index=False)
-    with refused("bad-value", "length", "missing or infinite", "row 221"):
-        ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, missing="error", **SETTINGS)
-    assert not (tmp_path / "bad").exists()
-
-
-def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
-    client: Client, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from protodask.engine.cluster import ClusterScheduler
-
-    features = np.random.default_rng(0).standard_normal((300, 2))
-    labels = (features[:, 0] > 0).astype(int)
-    lazy = dask.array.from_array(features, chunks=(100, 2))
-    whole = ingest((features, labels), tmp_path / "whole", engine=engine, block_rows=64)
-
-    def ship(*_: object) -> None:
-        raise AssertionError("rows went through this process")
-
-    monkeypatch.setattr(ClusterScheduler, "_ship", ship)
-    found = ingest((lazy, labels), tmp_path / "found", engine=client, block_rows=64)
-    assert found.key == whole.key
-
-
 @pytest.mark.parametrize("known", [False, True], ids=["restarting", "known"])
 def test_ingest__takes_targets_beside_a_dask_frame_row_by_row(known: bool, engine: Engine, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((90, 2)).astype(np.float32)
@@ -916,28 +877,6 @@ def test_ingest__reads_files_that_dask_joins(engine: Engine, tmp_path: Path) -> 
         found = ingest(source, tmp_path / "d", target="y", overwrite=True, engine=engine)
         np.testing.assert_array_equal(found.read(0)["features"], features[:, 3:4])
         np.testing.assert_array_equal(found.read(0)["target"], wide["y"])
-
-
-def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_path: Path) -> None:
-    features = np.random.default_rng(0).standard_normal((100, 2))
-    labels = (features[:, 0] > 0).astype(int)
-    frame = dask.dataframe.from_pandas(pd.DataFrame({"a": features[:, 0], "y": labels}), npartitions=2)
-    lazy = dask.array.from_array(features, chunks=(30, 2))
-    kept, table = lazy.persist(), frame.persist()
-    sources = [(kept, labels), (kept + 1, labels), (lazy, table["y"].to_dask_array(lengths=True))]
-    for source in sources:
-        for engine in (None, client):
-            with refused("unsupported", "persist()"):
-                ingest(source, tmp_path / "d", engine=engine)
-    for rows in (table, table.rename(columns={"a": "b"})):
-        with refused("unsupported", "persist()"):
-            ingest(rows, tmp_path / "d", target="y", engine=client)
-    text = frame[["a"]].assign(t=frame["y"].astype(str))
-    with refused("unsupported", "persist()"):
-        ingest((text, table["y"]), tmp_path / "d", engine=client)
-    with refused("unsupported", "persist()"):
-        ingest_arrays(text, table["y"], tmp_path / "d", engine=client)
-    assert os.listdir(tmp_path) == []
 
 
 def test_ingest__takes_what_was_persisted_in_this_process(engine: Engine, tmp_path: Path) -> None:
@@ -1072,3 +1011,67 @@ def test_append__leaves_out_columns_of_any_type(suffix: str, engine: Engine, tmp
     assert (grown.n_rows, grown.feature_names) == (8, ("a",))
     with refused("wrong-shape", "2 columns"):
         ingest((np.zeros((4, 2)), np.array(["n", "p"] * 2)), tmp_path / "d", append=True, engine=engine)
+
+
+# The last ones: the cluster is there for no longer than they take.
+
+
+@pytest.fixture(scope="module")
+def client(start_cluster: Callable[[int], LocalCluster]) -> Iterator[Client]:
+    with Client(start_cluster(2)) as connected:
+        yield connected
+
+
+@pytest.mark.timeout(600)
+def test_ingest__on_workers_is_the_same(client: Client, expected: Dataset, tmp_path: Path) -> None:
+    make_frame().to_csv(tmp_path / "t.csv", index=False)
+    from_file = ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, **SETTINGS)
+    from_memory = ingest(make_frame(), tmp_path / "memory", engine=client, **SETTINGS)
+    assert from_file.key == from_memory.key == expected.key
+    assert ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, append=True).n_rows == 2 * ROWS
+    frame = make_frame()
+    frame.loc[221, "length"] = np.nan
+    frame.to_csv(tmp_path / "bad.csv", index=False)
+    with refused("bad-value", "length", "missing or infinite", "row 221"):
+        ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, missing="error", **SETTINGS)
+    assert not (tmp_path / "bad").exists()
+
+
+def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
+    client: Client, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from protodask.engine.cluster import ClusterScheduler
+
+    features = np.random.default_rng(0).standard_normal((300, 2))
+    labels = (features[:, 0] > 0).astype(int)
+    lazy = dask.array.from_array(features, chunks=(100, 2))
+    whole = ingest((features, labels), tmp_path / "whole", engine=engine, block_rows=64)
+
+    def ship(*_: object) -> None:
+        raise AssertionError("rows went through this process")
+
+    monkeypatch.setattr(ClusterScheduler, "_ship", ship)
+    found = ingest((lazy, labels), tmp_path / "found", engine=client, block_rows=64)
+    assert found.key == whole.key
+
+
+def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((100, 2))
+    labels = (features[:, 0] > 0).astype(int)
+    frame = dask.dataframe.from_pandas(pd.DataFrame({"a": features[:, 0], "y": labels}), npartitions=2)
+    lazy = dask.array.from_array(features, chunks=(30, 2))
+    kept, table = lazy.persist(), frame.persist()
+    sources = [(kept, labels), (kept + 1, labels), (lazy, table["y"].to_dask_array(lengths=True))]
+    for source in sources:
+        for engine in (None, client):
+            with refused("unsupported", "persist()"):
+                ingest(source, tmp_path / "d", engine=engine)
+    for rows in (table, table.rename(columns={"a": "b"})):
+        with refused("unsupported", "persist()"):
+            ingest(rows, tmp_path / "d", target="y", engine=client)
+    text = frame[["a"]].assign(t=frame["y"].astype(str))
+    with refused("unsupported", "persist()"):
+        ingest((text, table["y"]), tmp_path / "d", engine=client)
+    with refused("unsupported", "persist()"):
+        ingest_arrays(text, table["y"], tmp_path / "d", engine=client)
+    assert os.listdir(tmp_path) == []

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.errors import refused
@@ -89,6 +89,7 @@ def rows_to_fit(frame: pd.DataFrame) -> tuple[tuple[Column, ...], NDArray[Any]]:
         return rows.data.columns, read_rows(rows.data.source, 0, ROWS)["features"]
 
 
+@settings(max_examples=25)
 @example([0, False, "red"] * 4)
 @example([3, None, math.inf] * 4)
 @example([None, "red", math.inf] * 4)
@@ -139,7 +140,7 @@ def test_whole_numbers_beyond_64_bits__are_text_as_categories(value: int, tmp_pa
     assert labelled.classes == dataset.columns[0].categories
     held = pd.Index([value, 3], dtype=object)  # which pandas takes as they are, and not every version from a column
     given = frame.assign(x=pd.Categorical.from_codes([0, 1] * 6, held))
-    model = PrototypeSetClassifier(n_candidates=4, n_draws=1).fit(given, CLASSES).model_
+    model = PrototypeSetClassifier(n_candidates=4, n_draws=1, tolerance=1e-2).fit(given, CLASSES).model_
     model.save(tmp_path / "m.zarr")
     again = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))

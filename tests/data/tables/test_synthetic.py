@@ -147,9 +147,9 @@ def test_sample_data__needs_no_memory_for_rows(engine: Engine, tmp_path: Path) -
         tracemalloc.stop()
         return found
 
-    # What other threads of this process hold, such as those of a cluster that ended, counts, too: the least of three.
-    size = 2**19 * (2 * 4 + 4)
-    assert min(peak(2**19) for _ in range(3)) - peak(2**16) < size / 3
+    # What other threads of this process hold, such as those of a cluster that ended, counts, too: one of three will do.
+    size, least = 2**19 * (2 * 4 + 4), peak(2**16)
+    assert any(peak(2**19) - least < size / 3 for _ in range(3))
 
 
 @pytest.mark.parametrize(
