@@ -181,7 +181,18 @@ def test_fit__a_dataset_is_not_overwritten_by_a_model(call: Call, example: Any) 
 
 
 def test_fit__run_dir_is_continued(call: Call, example: Any, tmp_path: Path) -> None:
-    arguments = ("fit", example.data, "--run-dir", tmp_path / "run", "--candidates", 20, "--max-iterations", 8)
+    arguments = (
+        "fit",
+        example.data,
+        "--run-dir",
+        tmp_path / "run",
+        "--recipe",
+        "source",
+        "--candidates",
+        20,
+        "--max-iterations",
+        8,
+    )
     first, second = (call(*arguments, "--out", tmp_path / f"{name}.zarr") for name in ("one", "two"))
     assert (first.exit_code, second.exit_code) == (0, 0)
     assert re.search(r"training took [0-9.]+ s\.", first.stdout)

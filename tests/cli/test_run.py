@@ -22,7 +22,7 @@ TEXT = """
 variables: {rows: 400, least: 0.1, candidates: 20}
 steps:
   - {name: data, sample-data: {kind: checker, rows: "${rows}", out: d.zarr}}
-  - {name: model, fit: {data: "${data}", out: m.zarr, candidates: "${candidates}", tolerance: 0.01}}
+  - {name: model, fit: {data: "${data}", out: m.zarr, candidates: "${candidates}", tolerance: 0.01, recipe: source}}
   - {name: scores, evaluate: {data: "${data}", model: "${model}", out: s.json}}
   - {name: good, gate: {results: "${scores}", limits: {accuracy: {least: "${least}"}}}}
   - {name: guesses, predict: {data: "${data.out}", model: "${model}", out: p.zarr}}
