@@ -67,17 +67,16 @@ def test_read_rows__are_those_that_zarr_reads(
         assert (values.dtype, values.shape, values.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
 
 
-@pytest.mark.parametrize("wanted", [(0, 8), (1, 2), (4, 7)], ids=str)
 @pytest.mark.parametrize(
-    ("harm", "reason"),
+    ("wanted", "harm", "reason"),
     [
-        (lambda content: content[:-1], "were expected"),
-        (lambda content: content + b"x", "were expected"),
-        (lambda content: b"", "were expected"),
-        (lambda content: bytes([content[0] ^ 1]) + content[1:], "the checksum of a chunk"),
-        (lambda content: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:], "the checksum of a chunk"),
-        (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "the checksum of a chunk"),
-        (None, "a chunk is missing"),
+        ((0, 8), lambda content: content[:-1], "were expected"),
+        ((1, 2), lambda content: content + b"x", "were expected"),
+        ((4, 7), lambda content: b"", "were expected"),
+        ((0, 8), lambda content: bytes([content[0] ^ 1]) + content[1:], "the checksum of a chunk"),
+        ((1, 2), lambda content: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:], "the checksum of a chunk"),
+        ((4, 7), lambda content: content[:-1] + bytes([content[-1] ^ 1]), "the checksum of a chunk"),
+        *((wanted, None, "a chunk is missing") for wanted in ((0, 8), (1, 2), (4, 7))),
     ],
 )
 def test_read_rows__name_the_array_whose_chunk_is_damaged(

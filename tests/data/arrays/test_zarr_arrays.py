@@ -29,7 +29,7 @@ def store(path: Path, name: str, values: Any, chunks: tuple[int, ...]) -> Path:
     return path / name
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.integers(1, 200), chunk=st.integers(1, 90), wide=st.integers(1, 3), exponent=st.integers(0, 8))
 def test_read__does_not_depend_on_chunks(
     rows: int, chunk: int, wide: int, exponent: int, tmp_path_factory: pytest.TempPathFactory

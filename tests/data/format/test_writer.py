@@ -72,7 +72,7 @@ def same_bits(left: Summary, right: Summary) -> bool:
     )
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     cuts=st.lists(st.integers(1, 40), min_size=1, max_size=4),
     exponent=st.integers(2, 6),

@@ -78,7 +78,7 @@ file = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10, deadline=None)
 @given(st.lists(file, min_size=1, max_size=5).filter(lambda files: any(each["rows"] for each in files)), st.booleans())
 def test_files_that_differ__are_read_by_name_in_their_order(
     engine: Engine, tmp_path_factory: pytest.TempPathFactory, files: list[dict[str, Any]], in_a_folder: bool

@@ -414,10 +414,22 @@ def _lazy_parts(values: Any, edges: tuple[int, ...] = (0, 36, 60)) -> Any:
     return dask.dataframe.concat([dask.dataframe.from_pandas(part, npartitions=2) for part in parts])
 
 
-@pytest.mark.parametrize("form", ["list", "array", "chunks", "series", "other partitions", "column"])
-def test_ingest__of_labels_beside_concatenated_dask_frames(form: str, engine: Engine, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def held_in_memory(
+    engine: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[pd.DataFrame, pd.Series[Any], str]:
+    """Rows, their labels, and the fingerprint of the dataset that they become."""
     held = pd.DataFrame({"x": np.arange(60.0), "colour": ["red", "green", "blue"] * 20})
     labels = pd.Series(np.where(held["x"] % 7 > 2, "yes", "no"))
+    dataset = ingest((held, labels), tmp_path_factory.mktemp("held") / "d", categorical=["colour"], engine=engine)
+    return held, labels, dataset.metadata.fingerprint
+
+
+@pytest.mark.parametrize("form", ["list", "array", "chunks", "series", "other partitions", "column"])
+def test_ingest__of_labels_beside_concatenated_dask_frames(
+    form: str, held_in_memory: tuple[pd.DataFrame, pd.Series[Any], str], engine: Engine, tmp_path: Path
+) -> None:
+    held, labels, key = held_in_memory
     lazy = _lazy_parts(held)
     beside = {
         "list": labels.tolist(),
@@ -427,11 +439,10 @@ def test_ingest__of_labels_beside_concatenated_dask_frames(form: str, engine: En
         "other partitions": _lazy_parts(labels, (0, 10, 30, 60)),
         "column": lazy["x"].map_partitions(lambda x: (x % 7 > 2).map({True: "yes", False: "no"})),
     }[form]
-    expected = ingest((held, labels), tmp_path / "held", categorical=["colour"], engine=engine)
     found = ingest((lazy, beside), tmp_path / "lazy", categorical=["colour"], engine=engine)
-    assert found.metadata.fingerprint == expected.metadata.fingerprint
+    assert found.metadata.fingerprint == key
     fitted = ingest_arrays(lazy, beside, tmp_path / "arrays", engine=engine)
-    assert fitted.metadata.fingerprint == expected.metadata.fingerprint
+    assert fitted.metadata.fingerprint == key
 
 
 @pytest.mark.parametrize("partitions", [2, 3])

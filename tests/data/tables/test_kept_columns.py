@@ -117,7 +117,7 @@ def test_kept__missing_features_stay_missing_beside_it(tmp_path: Path) -> None:
         table_source(str(path), COLUMNS, keep=["id"])
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.sampled_from([1, 2, 4]))
 def test_kept__whatever_the_partitions_and_blocks(lengths: list[int], block_rows: int) -> None:
     from dask.dataframe import concat, from_pandas

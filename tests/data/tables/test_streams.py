@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.errors import refused
 
@@ -65,6 +65,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return ingest(FRAME, tmp_path_factory.mktemp("expected") / "d.zarr", **OPTIONS)
 
 
+@settings(max_examples=20)
 @given(length=st.integers(1, ROWS), group=st.integers(1, 10_000))
 def test_ingest__of_a_stream_whatever_its_batches(expected: Dataset, length: int, group: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
