@@ -119,7 +119,7 @@ def test_decide__groups_come_from_the_dataset(call: Call, tmp_path: Path) -> Non
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     for arguments in (
         ("ingest", tmp_path / "t.csv", "--target", "y", "--group", "query", "--out", tmp_path / "data.zarr"),
-        ("fit", tmp_path / "data.zarr", "--out", tmp_path / "m.zarr", "--candidates", 20),
+        ("fit", tmp_path / "data.zarr", "--out", tmp_path / "m.zarr", "--recipe", "source", "--candidates", 20),
         ("predict", tmp_path / "m.zarr", tmp_path / "data.zarr", "--out", tmp_path / "p.zarr"),
         ("predict", tmp_path / "m.zarr", tmp_path / "data.zarr", "--out", tmp_path / "p.parquet"),
         ("decide", tmp_path / "p.zarr", "--group", "group", "--out", tmp_path / "z.zarr"),

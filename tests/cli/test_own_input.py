@@ -93,7 +93,10 @@ def test_evaluate__reads_tables_as_precisely_as_the_training_rows(call: Call, tm
     table.write_text("\n".join(["t,y", *(f"{t},{'u' if t % 30 < 15 else 'v'}" for t in seconds)]))
     data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
     assert call("ingest", table, "--target", "y", "--dtype", "float64", "--out", data).exit_code == 0
-    assert call("fit", data, "--out", model, "--candidates", 60, "--precision", "float32").exit_code == 0
+    assert (
+        call("fit", data, "--out", model, "--recipe", "source", "--candidates", 60, "--precision", "float32").exit_code
+        == 0
+    )
     of_data, of_table = (call("evaluate", model, one, "--json").stdout for one in (data, table))
     assert of_table.replace(str(table), str(data)) == of_data
 
@@ -107,7 +110,7 @@ def test_evaluate__warns_of_a_dataset_with_other_means_where_values_are_missing(
         made = call("ingest", tmp_path / f"{name}.csv", "--target", "y", "--out", tmp_path / f"{name}.zarr")
         assert made.exit_code == 0, made.output
     model = tmp_path / "m.zarr"
-    assert call("fit", tmp_path / "one.zarr", "--out", model, "--candidates", 40).exit_code == 0
+    assert call("fit", tmp_path / "one.zarr", "--out", model, "--recipe", "source", "--candidates", 40).exit_code == 0
     assert "means of its own rows" not in call("evaluate", model, tmp_path / "one.zarr").output
     other = call("evaluate", model, tmp_path / "two.zarr")
     assert other.exit_code == 0
