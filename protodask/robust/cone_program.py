@@ -114,8 +114,11 @@ def _numbers(terms: Terms) -> _Numbers:
     return _Numbers(mean, half, support, support_half, free, sample, feature)
 
 
-class _Matrix:
-    """Rows of `bound - row . x`, gathered as they come."""
+class GatheredMatrix:
+    """Rows of `bound - row . x`, gathered as they come.
+
+    Sparse matrices put beside and below each other take longer to join than the solver takes to solve a small program.
+    """
 
     def __init__(self) -> None:
         self._rows: list[NDArray[Any]] = []
@@ -199,7 +202,7 @@ def _program(terms: Terms, sign: Floats, numbers: _Numbers) -> _Program:
     rank = (np.cumsum(terms.spread != 0, axis=1) - 1)[cone_sample, cone_feature]
     cone_rows = top[cone_sample] + 1 + rank
 
-    matrix = _Matrix()
+    matrix = GatheredMatrix()
     each = np.arange(samples)
     matrix.put(each, slack + each, -1.0)
     matrix.put_absolute(shared_rows + np.arange(len(shared)), absolute + np.arange(len(shared)), [(shared, 1.0)])

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from protodask.robust.cone_program import load_clarabel
+from protodask.robust.cone_program import GatheredMatrix, load_clarabel
 from protodask.robust.passes import Cuts, curvature_shape
 from protodask.robust.terms import Floats
 
@@ -115,51 +115,12 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     `scale` is a size of the values, in whose units the program is solved.
     """
     clarabel = load_clarabel()
+    rows = _constraints(model, scale)
     n_features = model.cuts.center.shape[1]
-    hinges = model.hinges
-    widths = (model.cuts.width, model.rests.width, hinges.lines.width)
-    kinks = np.flatnonzero(np.any([width.any(axis=0) for width in widths], axis=0))
-    # The variables: w, b, |w| where it matters, the model's value, the hinges and the norms in units of the scale.
-    n_planes = n_features + 1
-    value = n_planes + len(kinks)
-    n_hinges = len(hinges.cost)
-    rounded = model.cuts.rounded
-    norms = value + 1 + n_hinges
-    n_variables = norms + len(rounded)
-
-    def rows_of(cuts: Cuts) -> Any:
-        return np.column_stack([cuts.center, cuts.slope, cuts.width[:, kinks]])
-
-    price = hinges.cost[hinges.sample] / scale
-    own = sparse.csc_matrix((-np.ones(len(price)), (np.arange(len(price)), hinges.sample)), (len(price), n_hinges))
-    cut_norms = sparse.csc_matrix(
-        (np.ones(len(rounded)), (rounded, np.arange(len(rounded)))), (len(model.cuts), len(rounded))
-    )
-    parts: list[Any] = [
-        _beside(rows_of(model.cuts) / scale, -np.ones((len(model.cuts), 1)), n_hinges, cut_norms),
-        _beside(rows_of(model.rests) / scale, -np.ones((len(model.rests), 1)), model.near.astype(float), len(rounded)),
-        # u_i C_i / scale <= xi_i
-        _beside(rows_of(hinges.lines) * price[:, None], 1, own, len(rounded)),
-        _beside(sparse.csc_matrix((n_hinges, value + 1)), -sparse.eye_array(n_hinges), len(rounded)),
-    ]
-    limits = [-model.cuts.value / scale, -model.rests.value / scale, -hinges.lines.value * price, np.zeros(n_hinges)]
-    places = np.arange(len(kinks))
-    own_weight, size = (
-        sparse.csc_matrix((np.ones(len(kinks)), (places, columns)), (len(kinks), n_variables))
-        for columns in (kinks, n_planes + places)
-    )
-    parts += [own_weight - size, -own_weight - size]
-    limits.append(np.zeros(2 * len(kinks)))
-    cones = [clarabel.NonnegativeConeT(sum(part.shape[0] for part in parts))]
-    for place, row in enumerate(rounded, norms):
-        # |round * w| / scale is at most the norm.
-        length = sparse.csc_matrix(([-1.0], ([0], [place])), (1, n_variables))
-        parts += [length, _beside(_diagonal(-model.cuts.round[row] / scale), n_variables - n_features)]
-        limits.append(np.zeros(1 + n_features))
-        cones.append(clarabel.SecondOrderConeT(1 + n_features))
+    n_planes, n_variables = n_features + 1, rows.matrix.shape[1]
     own_price = np.append(np.full(n_features, 1.0 / scale), 0.0)
     linear = np.zeros(n_variables)
-    linear[value] = 1.0
+    linear[rows.value] = 1.0
     # A small matrix with its zeros: the order in which the solver eliminates, and so its last digits, depend on them.
     small = len(curvature_shape(n_features, n_planes)) == 2
     quadratic: Any = np.diag(own_price) if small else _diagonal(own_price)
@@ -171,28 +132,76 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
             quadratic, pull = _diagonal(own_price + metric), center.metric * center.plane
         linear[:n_planes] = -pull / scale
     whole = sparse.block_diag([quadratic, sparse.csc_matrix((n_variables - n_planes,) * 2)], format="csc")
-    constraints = sparse.csc_matrix(sparse.vstack(parts))
+    cones = [clarabel.NonnegativeConeT(rows.flat), *map(clarabel.SecondOrderConeT, rows.cones)]
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
     # Chosen by itself it is `faer` where programs are large, which takes twice as long.
     settings.direct_solve_method = "qdldl"
-    solution = clarabel.DefaultSolver(whole, linear, constraints, np.concatenate(limits), cones, settings).solve()
+    solution = clarabel.DefaultSolver(whole, linear, rows.matrix, rows.limits, cones, settings).solve()
     found, dual = np.array(solution.x), np.array(solution.z)
     return Step(found[:n_planes], _multipliers(model, dual))
+
+
+@dataclass(frozen=True, eq=False)
+class _Constraints:
+    """`limits - matrix x` is in the cones, for the variables w, b, |w| where it matters, the model's value, the hinges
+    and the norms in units of the scale.
+    """
+
+    matrix: Any
+    limits: Floats
+    flat: int
+    """Rows that are to be at least 0, the first ones."""
+    cones: list[int]
+    """Lengths of the second-order cones after them."""
+    value: int
+    """The column of the model's value."""
+
+
+def _constraints(model: Model, scale: float) -> _Constraints:
+    hinges, rounded = model.hinges, model.cuts.rounded
+    n_hinges, n_features = len(hinges.cost), model.cuts.center.shape[1]
+    widths = (model.cuts.width, model.rests.width, hinges.lines.width)
+    kinks = np.flatnonzero(np.any([width.any(axis=0) for width in widths], axis=0))
+    value = n_features + 1 + len(kinks)
+    own, norms = value + 1 + np.arange(n_hinges), value + 1 + n_hinges + np.arange(len(rounded))
+
+    def planes_of(cuts: Cuts) -> Floats:
+        return np.column_stack([cuts.center, cuts.slope, cuts.width[:, kinks]])
+
+    sizes = (len(model.cuts), len(model.rests), len(hinges.lines), n_hinges, len(kinks), len(kinks))
+    cuts, rests, lines, positive, above, _ = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    price = hinges.cost[hinges.sample] / scale
+    matrix = GatheredMatrix()
+    matrix.put(cuts[:, None], np.arange(value), planes_of(model.cuts) / scale)
+    matrix.put(cuts, value, -1.0)
+    matrix.put(cuts[rounded], norms, 1.0)
+    matrix.put(rests[:, None], np.arange(value), planes_of(model.rests) / scale)
+    matrix.put(rests, value, -1.0)
+    matrix.put(rests[:, None], own, model.near)
+    # u_i C_i / scale <= xi_i
+    matrix.put(lines[:, None], np.arange(value), planes_of(hinges.lines) * price[:, None])
+    matrix.put(lines, own[hinges.sample], -1.0)
+    matrix.put(positive, own, -1.0)
+    matrix.put_absolute(above, n_features + 1 + np.arange(len(kinks)), [(kinks, 1.0)])
+    # |round * w| / scale is at most the norm.
+    flat, length, features = sum(sizes), 1 + n_features, np.arange(n_features)
+    tops = flat + length * np.arange(len(rounded))
+    matrix.put(tops, norms, -1.0)
+    matrix.put(tops[:, None] + 1 + features, features, -model.cuts.round[rounded] / scale)
+    limits = np.zeros(flat + length * len(rounded))
+    limits[cuts] = -model.cuts.value / scale
+    limits[rests] = -model.rests.value / scale
+    limits[lines] = -hinges.lines.value * price
+    whole = matrix.finished(len(limits), value + 1 + n_hinges + len(rounded))
+    return _Constraints(whole, limits, flat, [length] * len(rounded), value)
 
 
 def _diagonal(values: Floats) -> Any:
     """A matrix of nothing else, without what is 0."""
     places = np.flatnonzero(values)
     return sparse.csc_matrix((values[places], (places, places)), (len(values),) * 2)
-
-
-def _beside(first: Any, *others: Any) -> Any:
-    """Columns side by side; a number stands for so many that are empty."""
-    n_rows = first.shape[0]
-    parts = [sparse.csc_matrix((n_rows, part) if isinstance(part, int) else part) for part in (first, *others)]
-    return sparse.hstack(parts)
 
 
 def _multipliers(model: Model, dual: Floats) -> Multipliers:
