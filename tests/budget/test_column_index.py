@@ -40,7 +40,7 @@ from protodask.prototypes.persistence import model_fingerprint
 COLUMNS = (Column("x"), Column("kind", "nominal", ("a", "b")), Column("noise"))
 COSTS = {"place": (["x"], [1.0, 0.1]), "kind": (["kind"], [2.0]), "noise": (["noise"], [0.5])}
 SIZES = (0.0, 50.0)
-CONFIG = FitConfig.of("source", n_candidates=30, tolerance=1e-2, lambda_w=1e-3, precision="float64", seed=5)
+CONFIG = FitConfig.of("source", n_candidates=30, tolerance=0.1, lambda_w=1e-3, precision="float64", seed=5)
 SETTINGS: dict[str, Any] = {"sizes": SIZES, "config": CONFIG, "folds": 2, "monotone_error": 0.05}
 
 

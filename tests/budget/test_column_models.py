@@ -38,7 +38,7 @@ from protodask.selection.holdout import HELD_OUT_RIGHT, FoldData
 Arrays = dict[str, NDArray[Any]]
 
 COLUMNS = (Column("x0"), Column("kind", "nominal", ("a", "b")), Column("x1"), Column("noise"))
-CONFIG = FitConfig.of("source", n_candidates=40, tolerance=1e-2, lambda_w=1e-3, precision="float64", seed=5)
+CONFIG = FitConfig.of("source", n_candidates=40, tolerance=0.1, lambda_w=1e-3, precision="float64", seed=5)
 COSTS = {"position": (["x0", "x1"], [3.0, 1.0]), "kind": (["kind"], [1.0]), "noise": (["noise"], [2.0])}
 FEATURES = feature_columns(COLUMNS, COSTS)
 SETS = [frozenset(one) for one in ((), (0,), (1,), (0, 1), (0, 2))]
@@ -122,7 +122,7 @@ def fold_of_rows(engine: Engine, arrays: Arrays) -> NDArray[np.int8]:
 def test_accuracy__is_that_of_fits_to_a_dataset_of_these_columns_alone(
     rows: Arrays, data: Dataset, expected: dict[FeatureSet, float | None], tmp_path: Path
 ) -> None:
-    kept = {frozenset({0}): [0, 3], frozenset({1}): [1, 2], frozenset({0, 1}): [0, 1, 2, 3]}
+    kept = {frozenset({0}): [0, 3], frozenset({0, 1}): [0, 1, 2, 3]}
     with thread_engine(1) as engine:
         fold_of = fold_of_rows(engine, rows)
         weight = rows["weight"] / rows["inclusion"]
@@ -211,18 +211,23 @@ def test_expand__gives_the_same_bits_on_workers(data: Dataset, expected: dict[Fe
         assert accuracies(expand) == expected
 
 
+TWO_BATCHES = replace(CONFIG, n_batches=2)
+
+
+@pytest.fixture(scope="module")
+def expected_of_two(data: Dataset) -> dict[FeatureSet, float | None]:
+    with thread_engine(1) as engine, opened(data, engine, config=TWO_BATCHES) as expand:
+        return accuracies(expand, [frozenset({0}), frozenset({0, 1})])
+
+
 @pytest.mark.parametrize("stored", [False, True])
 def test_expand__of_models_of_two_batches_is_the_same_wherever_scores_are_kept(
-    data: Dataset, tmp_path: Path, stored: bool
+    data: Dataset, expected_of_two: dict[FeatureSet, float | None], tmp_path: Path, stored: bool
 ) -> None:
-    config = replace(CONFIG, n_batches=2)
-    sets = [frozenset({0}), frozenset({0, 1})]
-    with thread_engine(1) as engine, opened(data, engine, config=config) as expand:
-        plain = accuracies(expand, sets)
-    with thread_engine(2) as engine, opened(data, engine, config=config) as expand:
+    with thread_engine(2) as engine, opened(data, engine, config=TWO_BATCHES) as expand:
         validation = cross_validation(expand)
         crew = replace(validation.crew, company="in step", most=3, folder=str(tmp_path) if stored else None)
-        assert accuracies(replace(validation, crew=crew).expand, sets) == plain
+        assert accuracies(replace(validation, crew=crew).expand, list(expected_of_two)) == expected_of_two
     assert [path.name for path in tmp_path.glob("*/scores-*")] == []
 
 

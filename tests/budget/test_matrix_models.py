@@ -1,4 +1,4 @@
-"""Models on columns of a matrix: fitted here, in several threads, and on the workers of a cluster."""
+"""Models on columns of a matrix: fitted here, in several threads, and on the worker of a cluster."""
 
 import os
 import threading
@@ -25,7 +25,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
             yield opened
         return
     start_cluster: Callable[[int], LocalCluster] = request.getfixturevalue("start_cluster")
-    with open_engine(start_cluster(2).scheduler_address) as opened:
+    with open_engine(start_cluster(1).scheduler_address) as opened:
         yield opened
 
 
