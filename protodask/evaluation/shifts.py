@@ -64,7 +64,7 @@ def stability_index(before: BinSums, after: BinSums) -> float:
 
 def shift_p_value(before: BinSums, after: BinSums) -> float:
     """Probability of so large a difference between rows by bin of one distribution; 1 where nobody can tell."""
-    from scipy.stats import chi2
+    from scipy.special import chdtrc  # what `scipy.stats.chi2.sf` calls in the end, in a tenth of the time
 
     if min(before.rows, after.rows) <= 0:
         return 1.0
@@ -93,7 +93,7 @@ def shift_p_value(before: BinSums, after: BinSums) -> float:
         rest = np.arange(len(shares)) != shares.argmax()  # of which the largest share follows
         difference = (before.shares - after.shares)[rest]
         statistic = float(difference @ np.linalg.solve(covariance[np.ix_(rest, rest)], difference))
-        found.append(float(chi2.sf(statistic, len(shares) - 1)))
+        found.append(float(chdtrc(len(shares) - 1, statistic)))
     return min(1.0, len(found) * min(found)) if found else 1.0
 
 

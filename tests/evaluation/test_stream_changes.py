@@ -182,13 +182,13 @@ def test_compare_profiles__notices_a_change_in_one_or_two_runs(stream: Stream, n
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_rows", "reference_rows", "repeats"), [(500, 1000, 100), (500, 5000, 100), (2000, 3000, 50), (5000, 5000, 30)]
+    ("n_rows", "reference_rows", "repeats"), [(500, 1000, 50), (500, 5000, 50), (2000, 3000, 25), (5000, 5000, 15)]
 )
 def test_compare_profiles__rarely_cries_wolf(n_rows: int, reference_rows: int, repeats: int) -> None:
     # Measured: 1, 0, 0 and 0 runs of 2,000, 2,000, 1,200 and 600 with any figure above 0 (but familiarity.rare): about
     # one in 6,000, so that 20 runs pass without one with a probability of 0.997.
     found = alarms(calm, n_rows, reference_rows, runs=20, repeats=repeats, seed=n_rows + reference_rows)
-    assert sum(map(bool, found)) <= 2, found
+    assert sum(map(bool, found)) <= 1, found
 
 
 @pytest.mark.slow
@@ -210,7 +210,8 @@ def test_compare_profiles__rarely_cries_wolf(n_rows: int, reference_rows: int, r
 def test_compare_profiles__sees_changes(
     stream: Stream, n_rows: int, reference_rows: int, in_one: float, in_two: float
 ) -> None:
-    found = alarms(stream, n_rows, reference_rows, runs=2, repeats=50, seed=1)
+    # Of what is seen for certain few runs tell as much as many.
+    found = alarms(stream, n_rows, reference_rows, runs=2, repeats=50 if in_two < 1 else 12, seed=1)
     pairs = [bool(first or second) for first, second in zip(found[::2], found[1::2], strict=True)]
     assert np.mean([bool(run) for run in found]) >= in_one
     assert np.mean(pairs) >= in_two
@@ -219,7 +220,7 @@ def test_compare_profiles__sees_changes(
 @pytest.mark.parametrize("rates", [(1.0, 0.05), (0.02, 1.0)])
 def test_compare_profiles__of_thinned_rows_is_silent_without_a_change_and_sees_one(rates: tuple[float, float]) -> None:
     rng, quiet, loud = np.random.default_rng(8), 0, 0
-    for _ in range(30):
+    for _ in range(15):
         before = profiled(thinned(rarely, rng, 20_000, rates))
         for stream in (rarely, twice):
             found = figures(compare_profiles(before, profiled(thinned(stream, rng, 20_000, rates), before), 1e-3))
@@ -228,8 +229,8 @@ def test_compare_profiles__of_thinned_rows_is_silent_without_a_change_and_sees_o
             }
             quiet += stream is rarely and bool(shifted)
             loud += stream is twice and "labels.shift" in shifted
-    assert quiet <= 2
-    assert loud >= 24  # 50 positives are left, and 100
+    assert quiet <= 1
+    assert loud >= 12  # 50 positives are left, and 100
 
 
 def test_compare_profiles__rows_in_clusters_look_like_a_change() -> None:
