@@ -5,6 +5,8 @@ The set of the plain bracket is a box of means plus an ellipsoid; that of the ot
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,12 +25,12 @@ def largest(sample: Sample, v: Floats) -> float:
             room = sample.upper[j] - high if v[j] > 0 else low - sample.lower[j]
         weighted.append((r * abs(v[j]), room / r if r > 0 else 0.0))
     # The most of sum g x with |x| <= 1 and 0 <= x <= limit: x = min(limit, g / multiplier), by bisection.
-    if np.hypot.reduce([limit for gain, limit in weighted if gain > 0], initial=0.0) <= 1:
+    if math.hypot(*(limit for gain, limit in weighted if gain > 0)) <= 1:
         return total + float(sum(gain * limit for gain, limit in weighted if gain > 0))
-    below, above = 0.0, 1e-300 + float(np.hypot.reduce([gain for gain, _ in weighted]))
+    below, above = 0.0, 1e-300 + math.hypot(*(gain for gain, _ in weighted))
     for _ in range(200):
         middle = (below + above) / 2
-        length = np.hypot.reduce([min(limit, gain / middle) for gain, limit in weighted])
+        length = math.hypot(*[min(limit, gain / middle) for gain, limit in weighted])
         below, above = (middle, above) if length > 1 else (below, middle)
     return total + float(sum(gain * min(limit, gain / above) for gain, limit in weighted))
 

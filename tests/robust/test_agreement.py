@@ -56,4 +56,7 @@ def test_bundle_with_the_diagonal_of_the_curvature__agrees_too(
 def test_bundle_and_cone_program__agree_on_200_problems(
     formulation: Formulation, first: int, record_property: Callable[[str, object], None]
 ) -> None:
-    check_agreement(formulation, range(first, first + 40), record_property)
+    # The even problems or the odd ones, which alternate by pairs of formulations: each is solved by half of them.
+    check_agreement(
+        formulation, range(first + FORMULATIONS.index(formulation) // 2 % 2, first + 40, 2), record_property
+    )

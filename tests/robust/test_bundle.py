@@ -46,8 +46,8 @@ def test_bundle__agrees_with_the_cone_program(
 @pytest.mark.parametrize("intersected", [False, True])
 @pytest.mark.parametrize("cost", [1e-3, 0.1, 10.0])
 def test_bundle__agrees_with_the_cone_program__many_features(intersected: bool, cost: float) -> None:
-    for seed in range(8):
-        problem = drawn_problem(seed, 70, 50, intersected=intersected, cost=cost, distance=0.3 * (seed % 3))
+    for seed in range(3):
+        problem = drawn_problem(seed, 70, 50, intersected=intersected, cost=cost, distance=0.3 * seed)
         found, exact = solve(problem), solve_conic(problem.terms, problem.y, problem.cost, gap=1e-4)
         assert found.objective == pytest.approx(exact.objective, rel=1.2e-4)
         assert found.dual_objective <= exact.objective * (1 + 1e-12)
@@ -212,7 +212,9 @@ def test_noise_that_outweighs_the_classes__takes_few_passes(formulation: str, si
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("formulation", ["SBMV", "SBMV-I", "MC", "S"])
-@pytest.mark.parametrize("signal", [0.5, 1.4, 1.7, 3.0])
+@pytest.mark.parametrize(
+    ("formulation", "signal"),
+    [("SBMV", 0.5), ("SBMV", 1.7), ("SBMV-I", 1.4), ("SBMV-I", 1.7), ("MC", 1.4), ("MC", 3.0), ("S", 1.4), ("S", 3.0)],
+)
 def test_noise_that_outweighs_the_classes__takes_few_passes_by_any_formulation(formulation: str, signal: float) -> None:
     check_noise_that_outweighs(formulation, signal)

@@ -50,11 +50,10 @@ def bounds_of(rows: UncertainRows, side: Floats, weights: Floats, intercept: flo
 
 def growth_by_brute_force(t: float, low: float, high: float, sigma: float) -> float:
     """The largest `log E exp(t X)` of two points that have an end, over many means."""
-    found = -np.inf
-    for mean in np.linspace(low, high, MEANS) if low < high else [high]:
-        points, probabilities = two_points(float(mean), sigma**2, upper_end=True)
-        found = max(found, float(np.log(probabilities @ np.exp(t * points))))
-    return found
+    mean = np.linspace(low, high, MEANS) if low < high else np.array([high])
+    variance = np.maximum(sigma**2 - mean**2, 0.0)
+    share = variance / ((1 - mean) ** 2 + variance)
+    return float(np.log(share * np.exp(t) + (1 - share) * np.exp(t * (mean - variance / (1 - mean)))).max())
 
 
 @given(SEEDS, st.floats(1e-3, 20))
@@ -105,7 +104,7 @@ def test_bounds__are_the_least_exponent(seed: int, features: int) -> None:
             growth, _ = largest_growth(t * gain, low, high, known.sigma[row])
             return float(t * level + (growth + high * t * gain).sum())
 
-        best = minimize_scalar(exponent, bounds=(-8, 8), method="bounded", options={"xatol": 1e-9}).fun
+        best = minimize_scalar(exponent, bounds=(-8, 8), method="bounded", options={"xatol": 1e-5}).fun
         if np.isfinite(bound) and bound > -25:
             assert bound <= min(best, 0) + 1e-3 * (1 + abs(best))
 

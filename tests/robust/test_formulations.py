@@ -283,7 +283,7 @@ def test_brackets__safe(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
 def test_brackets__safe_at_a_hundred_thousand_draws(kind: str) -> None:
-    check_safety(kind, 100_000, 12)
+    check_safety(kind, 100_000, 6)
 
 
 def test_brackets__chebyshev_is_attained() -> None:

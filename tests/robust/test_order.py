@@ -143,6 +143,6 @@ def test_solve_conic__what_is_known_more_never_costs_more() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", range(1, 200, 20))
-def test_solve_conic__what_is_known_more_never_costs_more_of_200_problems(first: int) -> None:
-    for seed in range(first, min(first + 20, 200)):
+def test_solve_conic__what_is_known_more_never_costs_more_of_100_problems(first: int) -> None:
+    for seed in range(first, min(first + 20, 200), 2):
         check_order(seed)
