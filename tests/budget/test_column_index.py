@@ -74,8 +74,21 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def built(data: Dataset, engine: Engine) -> ColumnBudget:
-    return build_column_budget(data, COSTS, engine=engine, **SETTINGS)
+def searched(data: Dataset, engine: Engine) -> tuple[ColumnBudget, Exploration]:
+    found: list[Exploration] = []
+
+    def search(*arguments: Any, **options: Any) -> Exploration:
+        found.append(search_sets(*arguments, **options))
+        return found[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_index_module, "search_sets", search)
+        return build_column_budget(data, COSTS, engine=engine, **SETTINGS), found[0]
+
+
+@pytest.fixture(scope="module")
+def built(searched: tuple[ColumnBudget, Exploration]) -> ColumnBudget:
+    return searched[0]
 
 
 def test_build_column_budget__answers_with_what_cross_validation_found(built: ColumnBudget) -> None:
@@ -189,9 +202,9 @@ def test_build_column_budget__uses_a_run_again_with_other_costs_and_settings(
 
 
 def test_build_column_budget__leaves_a_set_out_whose_fit_to_all_rows_fails(
-    built: ColumnBudget, data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    searched: tuple[ColumnBudget, Exploration], data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = frozenset({0, 1})
+    (built, explored), best = searched, frozenset({0, 1})
     plain = column_models_module.fit_sets
 
     def fails(*arguments: Any) -> list[SetFit]:
@@ -199,6 +212,7 @@ def test_build_column_budget__leaves_a_set_out_whose_fit_to_all_rows_fails(
             SetFit(one.features, None, "It would not.") if one.features == best else one for one in plain(*arguments)
         ]
 
+    monkeypatch.setattr(column_index_module, "search_sets", lambda *arguments, **options: explored)
     monkeypatch.setattr(column_index_module, "fit_sets", fails)
     with pytest.warns(FailedExpansionWarning, match="so: It would not."):
         found = build_column_budget(data, COSTS, engine=engine, **SETTINGS)
@@ -212,15 +226,10 @@ def test_build_column_budget__leaves_a_set_out_whose_fit_to_all_rows_fails(
 
 
 def test_build_column_budget__warns_where_the_guarantee_does_not_hold(
-    data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    searched: tuple[ColumnBudget, Exploration], data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = search_sets
-
-    def less_sure(*arguments: Any, **options: Any) -> Exploration:
-        found = plain(*arguments, **options)
-        return replace(found, expansions=found.expansions[:-1], observed_error=0.3)
-
-    monkeypatch.setattr(column_index_module, "search_sets", less_sure)
+    less_sure = replace(searched[1], expansions=searched[1].expansions[:-1], observed_error=0.3)
+    monkeypatch.setattr(column_index_module, "search_sets", lambda *arguments, **options: less_sure)
     with pytest.warns(MonotonicityWarning, match=r"monotone_error=0\.3 or more"):
         build_column_budget(data, COSTS, engine=engine, **SETTINGS)
 
