@@ -22,7 +22,7 @@ from protodask.engine.threads import ThreadScheduler
 from protodask.errors import FormatError
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.robust import RobustClassifier, passes, training
-from protodask.robust.bundle import solve_bundle
+from protodask.robust.bundle import PlaneFit, solve_bundle
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import FORMULATIONS, spread_multiple
 from protodask.robust.kept_terms import ClassAgainstRest, TermsForm, keep_terms
@@ -157,9 +157,21 @@ def of_four(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return dataset_of(columns, y, tmp_path_factory.mktemp("four") / "data.zarr")
 
 
+@pytest.fixture(scope="module")
+def each_of_four(of_four: Dataset) -> list[PlaneFit]:
+    """The plane of each class by itself."""
+    known = uncertain_dataset(of_four, CONFIG)
+    form = TermsForm(CONFIG.formulation, len(known.features), known.dtype)
+    multiple = spread_multiple("SBMV-I", CONFIG.eps)
+    with Counted() as engine:
+        terms = keep_terms(known, form, engine, "")
+        planes = (ClassAgainstRest(form, multiple, code, CONFIG.C) for code in range(4))
+        return [solve_bundle(terms, samples_of, engine, gap=CONFIG.gap) for samples_of in planes]
+
+
 @pytest.mark.parametrize("at_once", [1, 2, 4])
 def test_planes_of_more_classes__share_passes_and_have_the_bits_of_each_alone(
-    at_once: int, of_four: Dataset, monkeypatch: pytest.MonkeyPatch
+    at_once: int, of_four: Dataset, each_of_four: list[PlaneFit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[int] = []
     with monkeypatch.context() as patched, Counted() as engine:
@@ -173,15 +185,9 @@ def test_planes_of_more_classes__share_passes_and_have_the_bits_of_each_alone(
         assert engine.passes["survey"] == 1
     else:
         assert sum(each) / at_once <= engine.passes["evaluate"] <= sum(each) / at_once + max(each) * (at_once > 1)
-    known = uncertain_dataset(of_four, CONFIG)
-    form = TermsForm(CONFIG.formulation, len(known.features), known.dtype)
-    with Counted() as engine:
-        terms = keep_terms(known, form, engine, "")
-        for code in range(4):
-            samples_of = ClassAgainstRest(form, spread_multiple("SBMV-I", CONFIG.eps), code, CONFIG.C)
-            alone = solve_bundle(terms, samples_of, engine, gap=CONFIG.gap)
-            np.testing.assert_array_equal(found.weights[code], alone.weights)
-            assert (found.intercept[code], each[code]) == (alone.intercept, alone.passes)
+    for code, alone in enumerate(each_of_four):
+        np.testing.assert_array_equal(found.weights[code], alone.weights)
+        assert (found.intercept[code], each[code]) == (alone.intercept, alone.passes)
 
 
 def test_run_of_planes_one_after_the_other__goes_on_with_all_of_them(
