@@ -493,7 +493,7 @@ def test_fit__no_model_at_all(world: World) -> None:
         (LogisticRegression(), NAMES),
         (DecisionTreeClassifier(max_depth=3, random_state=0), NAMES),
         (RandomForestClassifier(5, random_state=0), NAMES),
-        (PrototypeSetClassifier(recipe="source", n_candidates=20, tolerance=1e-4), ("pair", "strong")),
+        (PrototypeSetClassifier(recipe="source", n_candidates=20, tolerance=1e-2), ("pair", "strong")),
         (None, ("strong",)),
     ],
     ids=lambda value: "" if isinstance(value, tuple) else type(value).__name__,
