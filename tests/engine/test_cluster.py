@@ -298,11 +298,15 @@ def test_reduce__on_workers_that_do_not_know_what_they_were_told(
     assert len(sent) > 2, "tasks were told more"
 
 
-def test_reduce__on_threads_of_each_worker_gives_the_bits_of_one(
-    own_cluster: Callable[..., Any], local: Engine, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def threaded(own_cluster: Callable[..., Any]) -> Any:
+    """Two workers of three threads each, which tests may kill."""
+    return own_cluster(2, threads=3)
+
+
+def test_reduce__on_threads_of_each_worker_gives_the_bits_of_one(threaded: Any, local: Engine, tmp_path: Path) -> None:
     """One task for each worker, whose threads share its blocks."""
-    with open_engine(own_cluster(2, threads=3).scheduler_address) as engine:
+    with open_engine(threaded.scheduler_address) as engine:
         assert (engine.scheduler.n_threads, engine.scheduler.n_tasks) == (6, 2)
         for n_rows in (1, 17, 1000):
             log = tmp_path / str(n_rows)
@@ -316,11 +320,11 @@ def test_reduce__on_threads_of_each_worker_gives_the_bits_of_one(
 
 
 def test_reduce__merges_the_partials_of_many_workers_on_them(
-    own_cluster: StartCluster, local: Engine, monkeypatch: pytest.MonkeyPatch
+    threaded: Any, local: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "MOST_TO_DRIVER", 1)
     monkeypatch.setattr(cluster_module, "MERGED_TOGETHER", 2)
-    cluster, merged = own_cluster(3), cluster_module.ClusterScheduler._merged
+    merged = cluster_module.ClusterScheduler._merged
 
     def merged_after_a_loss(self: Any, futures: Any, merge: Any) -> Any:
         if losing:
@@ -334,7 +338,7 @@ def test_reduce__merges_the_partials_of_many_workers_on_them(
     monkeypatch.setattr(cluster_module.ClusterScheduler, "_merged", merged_after_a_loss)
     losing: list[bool] = []
     at_driver: list[Any] = []
-    with Client(cluster, set_as_default=False) as client, open_engine(client) as engine:
+    with Client(threaded, set_as_default=False) as client, open_engine(client) as engine:
         source = NoiseSource(Layout(1000, 16), "merged")
         expected = local.reduce(source, SUM, "noise")
         for _ in range(2):
@@ -348,15 +352,14 @@ def test_reduce__merges_the_partials_of_many_workers_on_them(
             engine.reduce(source, REFUSE, 40)
 
 
-def test_reduce__that_failed_leaves_nothing_running(own_cluster: StartCluster, tmp_path: Path) -> None:
+def test_reduce__that_failed_leaves_nothing_running(cluster: Engine, tmp_path: Path) -> None:
     source = NoiseSource(Layout(640, 16), f"left-{tmp_path}", log=tmp_path)
-    with open_engine(own_cluster(2).scheduler_address) as engine:
-        with refused("bad-value", "Block 1"):
-            engine.reduce(source, REFUSE_SLOWLY, 1, 0.3)
-        deadline, read, before = time.monotonic() + 20, -1, -2
-        while read != before:
-            assert time.monotonic() < deadline
-            before = len(list(tmp_path.iterdir()))
-            time.sleep(1)
-            read = len(list(tmp_path.iterdir()))
+    with refused("bad-value", "Block 1"):
+        cluster.reduce(source, REFUSE_SLOWLY, 1, 0.3)
+    deadline, read, before = time.monotonic() + 20, -1, -2
+    while read != before:
+        assert time.monotonic() < deadline
+        before = len(list(tmp_path.iterdir()))
+        time.sleep(1)
+        read = len(list(tmp_path.iterdir()))
     assert read < 15, "the other worker did not go through its twenty blocks"

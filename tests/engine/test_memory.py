@@ -60,7 +60,8 @@ def test_fit__in_memory_imports_no_cluster() -> None:
     # Which takes a third of a second.
     code = (
         "import sys, numpy as np; from protodask import PrototypeSetClassifier; "
-        "x = np.arange(40.0).reshape(20, 2); PrototypeSetClassifier().fit(x, np.arange(20) % 2).predict(x); "
+        "x = np.arange(40.0).reshape(20, 2); classifier = PrototypeSetClassifier(n_candidates=4, tolerance=0.1); "
+        "classifier.fit(x, np.arange(20) % 2).predict(x); "
         "assert 'distributed' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -321,7 +321,7 @@ def test_choose_company__shares_passes_only_where_rows_are_read_again(start_clus
         cached = engine.scheduler.processes().cache_bytes
         assert choose_company(engine, cached) == "side by side"
         assert choose_company(engine, cached + 1) == "in step"
-    with open_engine(start_cluster(1).scheduler_address) as engine:
+    with open_engine(start_cluster(2).scheduler_address) as engine:
         assert choose_company(engine, 0) == "in step"
 
 
