@@ -17,7 +17,7 @@ from protodask.prototypes import load_model
 PIPELINE = """
 state: {folder}/state
 steps:
-  - fit: {{data: {folder}/train.zarr, out: {folder}/model.zarr, candidates: 60, recipe: source}}
+  - fit: {{data: {folder}/train.zarr, out: {folder}/model.zarr, candidates: 60, tolerance: 0.001, recipe: source}}
   - calibrate:
       model: {folder}/model.zarr
       data: {folder}/other.zarr

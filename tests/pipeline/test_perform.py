@@ -119,7 +119,12 @@ def test_fit__killed_after_its_model_was_written_is_done_when_repeated(
 def test_fit__with_a_run_directory_of_its_own_is_done_when_its_model_is_there(tmp_path: Path) -> None:
     data = sample_data("checker", 400, tmp_path / "data.zarr")
     step = FitStep(
-        data=data.path, out=str(tmp_path / "m.zarr"), run_dir=str(tmp_path / "run"), candidates=20, tolerance=1e-2
+        data=data.path,
+        out=str(tmp_path / "m.zarr"),
+        run_dir=str(tmp_path / "run"),
+        candidates=20,
+        tolerance=1e-2,
+        recipe="source",
     )
     with thread_engine(1) as engine:
         first = step.perform(engine)

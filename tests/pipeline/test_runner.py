@@ -133,7 +133,7 @@ def test_run__every_step(engine: Engine, tmp_path: Path) -> None:
         tmp_path,
         SampleDataStep("checker", 400, data),
         IngestStep((str(table),), str(tmp_path / "ingested"), target="class"),
-        FitStep(data, model, candidates=20, tolerance=1e-3),
+        FitStep(data, model, candidates=20, tolerance=0.01, recipe="source"),
         EvaluateStep(model, str(tmp_path / "ingested")),
         PredictStep(model, (str(table),), str(tmp_path / "predictions")),
     )
@@ -719,7 +719,10 @@ def test_state__the_lock_of_a_killed_run_is_free(tmp_path: Path) -> None:
 
 def test_run__the_record_of_a_fit_with_other_data_goes(engine: Engine, tmp_path: Path) -> None:
     data, model = tmp_path / "data.zarr", tmp_path / "model.zarr"
-    steps = (SampleDataStep("checker", 400, str(data)), FitStep(str(data), str(model), candidates=20, tolerance=1e-5))
+    steps = (
+        SampleDataStep("checker", 400, str(data)),
+        FitStep(str(data), str(model), candidates=20, tolerance=1e-3, recipe="source"),
+    )
     pipeline = _pipeline(tmp_path, *steps)
     heard: list[RunEvent] = []
 
@@ -751,7 +754,7 @@ def test_run__the_record_of_a_fit_with_other_data_goes(engine: Engine, tmp_path:
 def test_run__without_work_imports_little(tmp_path: Path) -> None:
     pipeline = written_pipeline(
         tmp_path, "steps:\n  - sample-data: {kind: checker, rows: 300, out: '${folder}/d.zarr'}\n"
-        "  - fit: {data: '${folder}/d.zarr', out: '${folder}/m.zarr', candidates: 20, tolerance: 0.01}\n"
+        "  - fit: {data: '${folder}/d.zarr', out: '${folder}/m.zarr', candidates: 9, tolerance: 0.1, recipe: source}\n"
         "  - evaluate: {data: '${folder}/d.zarr', model: '${folder}/m.zarr', out: '${folder}/s.json'}\n",
     )  # fmt: skip
     with thread_engine(1) as engine:

@@ -124,15 +124,19 @@ def test_step__that_was_killed_is_done_again_though_all_is_as_its_record_says(en
     assert _statuses(_run(pipeline, engine)) == ["fresh"]
 
 
-@pytest.mark.parametrize("told_by", ["content", "size"])
-@pytest.mark.parametrize("damage", ["changed", "truncated", "lost"])
+@pytest.mark.parametrize(
+    ("damage", "told_by"), [("changed", "content"), ("changed", "size"), ("truncated", "size"), ("lost", "size")]
+)
 def test_step__whose_model_lost_a_chunk_is_done_again(
     damage: str, told_by: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if told_by == "size":
         monkeypatch.setattr("protodask.pipeline.state.identities.READ_BYTES", 100)
     rows, model = f"{tmp_path}/rows.zarr", tmp_path / "model.zarr"
-    steps = (SampleDataStep("checker", 200, rows), FitStep(rows, str(model), candidates=20, recipe="source"))
+    steps = (
+        SampleDataStep("checker", 200, rows),
+        FitStep(rows, str(model), candidates=20, recipe="source", tolerance=0.01),
+    )
     pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
     _run(pipeline, engine)
     before = model_fingerprint(load_model(model))
@@ -212,10 +216,10 @@ def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: E
     """Which one that is does not make it stale, as the last step writes it; but it cannot go on from the old one."""
     data, start, out = (str(tmp_path / name) for name in ("rows.zarr", "start.zarr", "model.zarr"))
     SampleDataStep("checker", 400, data).perform(engine)
-    FitStep(data, start, candidates=20, tolerance=0.01).perform(engine)
+    FitStep(data, start, candidates=20, recipe="source", tolerance=0.01).perform(engine)
     steps = (
-        FitStep(data, out, candidates=20, tolerance=1e-5, start=start),
-        FitStep(data, start, candidates=30, overwrite=True, tolerance=0.01),
+        FitStep(data, out, candidates=20, recipe="source", tolerance=1e-3, start=start),
+        FitStep(data, start, candidates=30, recipe="source", overwrite=True, tolerance=0.01),
     )
     pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
 
@@ -231,7 +235,7 @@ def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: E
     with pytest.raises(KeyboardInterrupt):
         run_pipeline(pipeline, interrupted)
     assert (tmp_path / "model.zarr.run").is_dir()
-    FitStep(data, start, candidates=25, overwrite=True, tolerance=0.01).perform(engine)
+    FitStep(data, start, candidates=25, recipe="source", overwrite=True, tolerance=0.01).perform(engine)
     assert _statuses(_run(pipeline, engine)) == ["done", "done"]
 
 

@@ -155,7 +155,12 @@ module = sys.modules[spec.name] = module_from_spec(spec)
 spec.loader.exec_module(module)
 from protodask.cli import app
 for line in sys.argv[2:]:
-    assert not app(line.split(), standalone_mode=False), line
+    if line == "change":
+        with open("sizes.json") as sizes, open("a.txt", "w") as file:
+            print("\\nBefore:", sizes.read(), flush=True)
+            file.write("and more")
+    else:
+        assert not app(line.split(), standalone_mode=False), line
 """
 
 
@@ -168,30 +173,31 @@ def test_new_step__is_one_file(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("six666")
     (tmp_path / "p.yaml").write_text(PIPELINE)
 
-    def run(*lines: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", IN_ONE_PROCESS, str(package), *lines],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert "Say how large files are." in run("profile --help")
-    told = run("profile a.txt --out alone.json --units 1 --units 1", "run p.yaml", "run p.yaml", "run --schema")
+    lines = [
+        *("profile --help", "profile a.txt --out alone.json --units 1 --units 1", "run p.yaml", "run p.yaml"),
+        *("run --schema", "change", "profile a.txt --out again.json", "run p.yaml", "run --reference"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ONE_PROCESS, str(package), *lines],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    told, later = done.stdout.split("\nBefore: ")
+    assert "Say how large files are." in told
     assert json.loads((tmp_path / "alone.json").read_text()) == {"a.txt": 2}
-    assert told.index("The profile alone.json is of 1 files.") < told.index("a.txt")
+    said = told.index("The profile alone.json is of 1 files.")
+    assert said < told.index("a.txt", said)
     assert "The profile sizes.json is of 2 files." in told
     assert "There is nothing to do" in told
-    assert json.loads((tmp_path / "sizes.json").read_text()) == {"a.txt": 2, "b.txt": 3}
     schema = json.loads(told[told.index('{\n  "$schema"') :])
     assert schema["$defs"]["step-profile"]["properties"]["units"]["description"] == "Bytes of a unit."
-    (tmp_path / "a.txt").write_text("and more")
-    assert "## profile" in run("profile a.txt --out alone.json --overwrite", "run p.yaml", "run --reference")
+    assert json.loads(later.splitlines()[0]) == {"a.txt": 2, "b.txt": 3}
+    assert "## profile" in later
     assert json.loads((tmp_path / "sizes.json").read_text()) == {"a.txt": 4, "b.txt": 3}
 
 
