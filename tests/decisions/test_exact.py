@@ -78,7 +78,7 @@ LINEAR = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", LINEAR)
 def test_expected_losses__quadratic_equals_general(name: str, shape: str) -> None:
-    probability = np.random.default_rng(3).beta(*SHAPES[shape], size=150)
+    probability = np.random.default_rng(3).beta(*SHAPES[shape], size=100)
     probability[:20] = probability[20:40]
     probability[:5], probability[5:10] = 0, 1
     quick = expected_losses(probability, LINEAR[name])

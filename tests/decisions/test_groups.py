@@ -63,7 +63,7 @@ def test_decide_groups__of_text_in_any_order() -> None:
 @given(st.data())
 @settings(max_examples=25)
 def test_decide_together__does_not_depend_on_the_blocks(data: st.DataObject) -> None:
-    lengths = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=12))
+    lengths = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=12))
     labels = np.repeat(np.arange(len(lengths))[::-1], lengths)
     probability = np.round(np.random.default_rng(len(labels)).uniform(size=len(labels)), 1)
     block_rows = 2 ** data.draw(st.integers(0, 5))
@@ -84,8 +84,8 @@ def test_decide_together__does_not_depend_on_the_blocks(data: st.DataObject) -> 
 
 def test_decide_together__is_the_same_to_the_bit_for_any_threads() -> None:
     random = np.random.default_rng(0)
-    labels = np.repeat(np.arange(150), random.integers(1, 40, size=150))
-    source = array_source({"probability": random.uniform(size=len(labels)), "group": labels}, 256)
+    labels = np.repeat(np.arange(60), random.integers(1, 40, size=60))
+    source = array_source({"probability": random.uniform(size=len(labels)), "group": labels}, 64)
     tables = []
     for threads in (1, 2, 3):
         with thread_engine(threads) as engine:
@@ -164,7 +164,7 @@ def test_decide_groups__methods_agree() -> None:
 @pytest.mark.parametrize("loss", ["f1", "jaccard", "am", "g_mean", "g_tp_pr"])
 def test_decide_groups__of_many_rows_cost_no_more_than_the_exact_decision(loss: str) -> None:
     random = np.random.default_rng(0)
-    parts = [random.uniform(size=513), random.beta(0.3, 8, size=900), 1 - random.beta(0.3, 8, size=700)]
+    parts = [random.uniform(size=513), random.beta(0.3, 8, size=560), 1 - random.beta(0.3, 8, size=530)]
     labels = np.repeat(np.arange(3), [len(part) for part in parts])
     found = decide_groups(np.concatenate(parts), labels, loss)
     for place, part in enumerate(parts):
