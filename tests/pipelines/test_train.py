@@ -24,13 +24,13 @@ def write_rows(path: Path, rows: int, seed: int) -> None:
 
 
 def run(*options: str) -> Result:
-    return run_command("run", TRAIN, "--set", "candidates=60", *options)
+    return run_command("run", TRAIN, "--set", "candidates=30", *options)
 
 
 def test_train__goes_from_a_table_to_the_champion_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("history").mkdir()
-    write_rows(Path("history/one.csv"), 600, seed=1)
+    write_rows(Path("history/one.csv"), 400, seed=1)
     first = run()
     assert first.exit_code == 0, first.output
     registry = Registry.open("train/models")
@@ -46,7 +46,7 @@ def test_train__goes_from_a_table_to_the_champion_and_back(tmp_path: Path, monke
     # A second run has nothing to do, also after a rollback by hand; new rows make a new champion.
     assert run().exit_code == 0
     assert registry.aliases == {"champion": 1}
-    write_rows(Path("history/two.csv"), 700, seed=2)
+    write_rows(Path("history/two.csv"), 500, seed=2)
     again = run()
     assert again.exit_code == 0, again.output
     assert registry.aliases == {"champion": 2, "previous": 1}
