@@ -88,7 +88,7 @@ def trained(frame: pandas.DataFrame, engine: Engine, tmp_path_factory: pytest.Te
         block_rows=64,
         engine=engine,
     )
-    return data, fit(data, FitConfig.of("source", n_candidates=40, n_batches=2), engine=engine).model
+    return data, fit(data, FitConfig.of("source", n_candidates=40, n_batches=2, tolerance=1e-3), engine=engine).model
 
 
 @pytest.mark.slow
@@ -152,7 +152,9 @@ def test_original_rows__of_a_model_with_batches_of_several_datasets(
         ordinal={"size": ("small", "medium", "large")},
         engine=engine,
     )
-    longer = fit(more, FitConfig.of("source", n_candidates=20, lambda_v=1e-6), engine=engine, start=model).model
+    longer = fit(
+        more, FitConfig.of("source", n_candidates=20, lambda_v=1e-6, tolerance=1e-3), engine=engine, start=model
+    ).model
     assert training_keys(longer) == (data.key, data.key, more.key)
     (explanation,) = explain_rows(longer, data.read(0)["features"][:1], most=100)
     assert {item.batch for item in explanation.contributions} == {1, 2, 3}
