@@ -140,7 +140,7 @@ def names(n_classes: int) -> tuple[str, ...]:
     return NASTY[:n_classes] if n_classes <= len(NASTY) else tuple(f"class {position}" for position in range(n_classes))
 
 
-@pytest.mark.parametrize("n_classes", [1, 6, 12, 30, 50])
+@pytest.mark.parametrize("n_classes", [1, 6, 30, 50])
 def test_confusion_plot__says_what_it_can_at_every_size(n_classes: int) -> None:
     counts = np.diag(np.arange(n_classes) * 37.0)
     counts[0, -1] = 1234567
@@ -169,7 +169,7 @@ def test_confusion_plot__refuses_another_shape() -> None:
         confusion_plot([[1, 2]], ["a", "b"])
 
 
-@pytest.mark.parametrize(("n_classes", "panels"), [(1, 1), (2, 1), (3, 3), (4, 4), (30, 9)])
+@pytest.mark.parametrize(("n_classes", "panels"), [(1, 1), (2, 1), (3, 3), (30, 9)])
 def test_calibration_plot__has_a_panel_for_each_of_the_larger_classes(n_classes: int, panels: int) -> None:
     figure = calibration_plot(make_curve(500, n_classes))
     found = draw(figure)
@@ -385,7 +385,7 @@ def test_budget_plot__begins_where_something_is_affordable() -> None:
         assert np.isnan(none.get_ydata()).all()
 
 
-@pytest.mark.parametrize(("n_sizes", "panels"), [(1, 1), (2, 2), (4, 4), (5, 5), (30, 9)])
+@pytest.mark.parametrize(("n_sizes", "panels"), [(1, 1), (4, 4), (30, 9)])
 def test_budget_plot__has_a_panel_for_each_of_some_sizes(n_sizes: int, panels: int) -> None:
     figure = budget_plot({"a": from_budget(1, 0.7)}, range(1, n_sizes + 1), (1, 1e6), budget_name="$seconds$")
     found = draw(figure)
@@ -534,7 +534,7 @@ def test_map_plot__lengths_are_the_same_both_ways(make_model: MakeModel) -> None
     assert x1 - x0 == pytest.approx(y1 - y0, rel=0.01)
 
 
-@pytest.mark.parametrize("most", [1, 6])
+@pytest.mark.parametrize("most", [1, 4])
 def test_scatter_plot__has_a_panel_for_each_pair(make_model: MakeModel, most: int) -> None:
     model = named(make_model(n_features=9))
     rng = np.random.default_rng(0)
@@ -604,7 +604,7 @@ def figures(make_model: MakeModel) -> dict[str, Figure]:
         "two-stage search": search_plot(two_stage([1e-3, 1e-2], [1, 2])),
         "map": map_plot(batch_map(model), rows, target),
         "map of one name": map_plot(batch_map(only_feature(model, NASTY[0]))),
-        "scatter": scatter_plot(model, rows, target, most=3),
+        "scatter": scatter_plot(model, rows, target, most=2),
         "surface": surface_plot(surface(model, first, second, n_points=9)),
         "budget": budget_plot(methods, [1, 2], (1, 10), measured={NASTY[0]: [(1, 2, 0.4)]}, budget_name="$t$"),
     }
