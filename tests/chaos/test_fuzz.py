@@ -1,6 +1,6 @@
 """Damaged and hostile files: a clear error or the right answer, in bounded time and memory, nothing written outside.
 
-The default run tries a few; all of them take some minutes: `pytest -m slow tests/chaos/test_fuzz.py`.
+They take some minutes: `pytest -m slow tests/chaos/test_fuzz.py`.
 """
 
 from __future__ import annotations
@@ -53,15 +53,8 @@ def _failed(ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_damage__is_refused_or_does_not_matter(stores: Path, tmp_path: Path) -> None:
-    ended = _run(stores, 0, 30, tmp_path)
-    assert not _failed(ended)
-    assert sum(line["outcome"] == "refused" for line in ended) > 10
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 2000, 500))
-def test_much_damage__is_refused_or_does_not_matter(first: int, stores: Path, tmp_path: Path) -> None:
+def test_damage__is_refused_or_does_not_matter(first: int, stores: Path, tmp_path: Path) -> None:
     ended = _run(stores, first, first + 500, tmp_path)
     assert not _failed(ended)
     # The damage strikes: files of every kind are refused, and much of what is done to them.
