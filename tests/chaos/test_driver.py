@@ -23,15 +23,15 @@ from support.kills import (
 from protodask import Dataset, FitConfig, PrototypeSet, fit, load_model, sample_data, thread_engine
 from protodask.prototypes.persistence import model_fingerprint
 
-CONFIG = FitConfig.of("source", n_batches=2, n_candidates=200, tolerance=1e-7)
-OPTIONS = ["--recipe", "source", "--batches", "2", "--candidates", "200", "--tolerance", "1e-7"]
+CONFIG = FitConfig.of("source", n_batches=2, n_candidates=100, tolerance=1e-5)
+OPTIONS = ["--recipe", "source", "--batches", "2", "--candidates", "100", "--tolerance", "1e-5"]
 SMALL_CONFIG = FitConfig.of("source", n_batches=2, n_candidates=20, tolerance=1e-3)
 SMALL_OPTIONS = ["--recipe", "source", "--batches", "2", "--candidates", "20", "--tolerance", "1e-3"]
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return sample_data("checker", 10_000, tmp_path_factory.mktemp("data") / "d.zarr")
+    return sample_data("checker", 3_000, tmp_path_factory.mktemp("data") / "d.zarr")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def fit_with_kills(
     struck = Struck()
     for attempt in range(kills + 1):
         # What is on record is not done again: so many operations further every time.
-        strike = Strike(generator.randrange(1, 40), generator.uniform(0, 0.4)) if attempt < kills else None
+        strike = Strike(generator.randrange(1, 40), generator.uniform(0, 0.1)) if attempt < kills else None
         ended = run_command_process(arguments, strike)
         if not ended.killed:
             assert ended.code == 0
