@@ -4,6 +4,7 @@ import os
 import shutil
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,19 +108,21 @@ def expected(dataset: Dataset) -> Expected:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize(
+    ("threads", "kinds"),
+    [(4, ["float32", "float64", "class", "draws"]), pytest.param(1, ["draws", "class"], marks=pytest.mark.slow)],
+)
 def test_fit__is_the_same_for_any_number_of_threads_cold_and_warm(
-    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, kind: str, threads: int
+    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, threads: int, kinds: list[str]
 ) -> None:
-    # fit() lets go of its dataset at the end, so the second training reads nothing only if it is spared that.
+    # fit() lets go of its dataset at the end, so those after the first read nothing only if it is spared that.
     scheduler = KeepingScheduler(threads, 2**31)
     with Engine(scheduler) as engine:
-        for turn in ("cold", "warm"):
+        for kind in kinds:
             run = fit(dataset, config(kind), engine=engine)
             assert_same_bits(run.model, expected[kind][0])
             assert_same_history(run.history, expected[kind][1])
-            assert scheduler.blocks_held(dataset) == dataset.layout.n_blocks, turn
+            assert kind == "draws" or scheduler.blocks_held(dataset) == dataset.layout.n_blocks
 
 
 class KeepingScheduler(ThreadScheduler):
@@ -163,7 +166,10 @@ def address(start_cluster: StartCluster) -> str:
     return str(start_cluster(2).scheduler_address)
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("workers", "kinds"),
+    [(2, ["float64", "class", "float64"]), pytest.param(3, ["float32", "class"], marks=pytest.mark.slow)],
+)
 def test_fit__is_the_same_on_a_cluster_cold_and_warm(
     address: str,
     start_cluster: StartCluster,
@@ -171,13 +177,42 @@ def test_fit__is_the_same_on_a_cluster_cold_and_warm(
     expected: Expected,
     assert_same_bits: SameBits,
     workers: int,
+    kinds: list[str],
 ) -> None:
     with open_engine(address if workers == 2 else str(start_cluster(workers).scheduler_address)) as engine:
         assert engine.scheduler.n_threads == workers
-        for kind in (*KINDS, "float32"):
+        for kind in kinds:
             run = fit(dataset, config(kind), engine=engine)
             assert_same_bits(run.model, expected[kind][0])
             assert_same_history(run.history, expected[kind][1])
+
+
+def test_fit__of_draws_is_the_same_on_a_cluster(
+    address: str, engine: Engine, dataset: Dataset, assert_same_bits: SameBits
+) -> None:
+    expected = fit(dataset, config("draws", 1), engine=engine)
+    assert any(record.on_all_rows for record in expected.history)
+    with open_engine(address) as cluster:
+        found = fit(dataset, config("draws", 1), engine=cluster)
+    assert_same_bits(found.model, expected.model)
+    assert_same_history(found.history, expected.history)
+
+
+def test_steps__are_taken_by_the_driver_of_a_cluster(
+    address: str,
+    engine: Engine,
+    dataset: Dataset,
+    assert_same_bits: SameBits,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("protodask.prototypes.config.STEPPED_ROWS", 300)
+    monkeypatch.setattr("protodask.prototypes.steps.FEWEST_STEPS", 16)
+    monkeypatch.setattr("protodask.prototypes.staging.STAGE_BLOCK_ROWS", 64)
+    settings = FitConfig(n_candidates=20, n_draws=1, precision="float64", max_iterations=6, seed=3)
+    with open_engine(address) as cluster:
+        run = fit(dataset, settings, engine=cluster)
+    assert run.history[0].stages
+    assert_same_bits(run.model, fit(dataset, settings, engine=engine).model)
 
 
 def test_plan__calibrated_on_workers(address: str, dataset: Dataset) -> None:
@@ -211,12 +246,12 @@ def test_training__of_the_same_rows_in_memory_is_the_same(
     assert_same_history(history, expected[kind][1])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["float64", "draws"])
 def test_training__with_scores_in_a_store_is_the_same(
     engine: Engine, dataset: Dataset, rows: Arrays, assert_same_bits: SameBits, kind: str, tmp_path: Path
 ) -> None:
     # Three batches, so that the scores of the second are made from those of the first.
-    data, settings = in_memory(dataset, rows), config(kind, 3)
+    data, settings = in_memory(dataset, rows), replace(config(kind, 3), max_iterations=4)
 
     def model(scores: Callable[[int], ScoreKeeper]) -> PrototypeSet:
         return Fitting(settings, engine, scores).run(data, False, "side by side", 2)[0]
@@ -236,7 +271,7 @@ def test_fit__of_another_block_size_draws_the_same_candidates_and_agrees_within_
 
 
 def test_fit__another_seed_gives_another_model(dataset: Dataset, engine: Engine, expected: Expected) -> None:
-    other = FitConfig.of("source", n_candidates=40, tolerance=1e-6, lambda_w=1e-3, seed=4)
+    other = replace(config("float32", 1), seed=4, max_iterations=1)
     assert fit(dataset, other, engine=engine).history[0].candidates.tolist() != (
         expected["float32"][1][0].candidates.tolist()
     )
