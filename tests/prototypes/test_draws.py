@@ -31,7 +31,12 @@ MakeData = Callable[..., TrainingData]
 MakeModel = Callable[..., PrototypeSet]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 
-CONFIG = FitConfig.of("source", n_candidates=30, n_batches=2, lambda_w=1e-4, tolerance=1e-5, n_draws=3, seed=3)
+# Rounds end after some iterations, which are as good as many to tell bits apart.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+)
+
+CONFIG = FitConfig.of("source", n_candidates=30, n_batches=2, lambda_w=1e-4, max_iterations=8, n_draws=3, seed=3)
 
 
 def run(
@@ -90,18 +95,15 @@ def test_held_out_parts__hold_out_one_fold_after_the_other(
         np.testing.assert_array_equal(held[draw], held[draw - 4])
 
 
-@pytest.mark.parametrize(("company", "threads"), [("side by side", 1), ("side by side", 3), ("in step", 2)])
 def test_fitting__has_the_same_bits_in_any_company(
-    engine: Engine,
-    make_rows: MakeRows,
-    training_data: MakeData,
-    assert_same_bits: SameBits,
-    company: Company,
-    threads: int,
+    engine: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits
 ) -> None:
     data, config = training_data(make_rows(240, 4)), replace(CONFIG, hold_out=0.25)
-    with thread_engine(threads, 2**30) as other:
-        assert_same_bits(run(other, data, config, company)[0], run(engine, data, config)[0])
+    expected, _ = run(engine, data, config)
+    ways: list[tuple[Company, int]] = [("side by side", 1), ("side by side", 3), ("in step", 2)]
+    for company, threads in ways:
+        with thread_engine(threads, 2**30) as other:
+            assert_same_bits(run(other, data, config, company)[0], expected)
 
 
 def test_fitting__tells_of_every_draw_one_event_at_a_time(
@@ -190,7 +192,7 @@ def test_fit__of_draws_goes_on_where_it_was_interrupted(
     class Interrupted(Exception):
         pass
 
-    for stop in (3, 40, 90):
+    for stop in (3, 20, 45):
         seen: list[FitEvent] = []
 
         def callback(event: FitEvent, stop: int = stop, seen: list[FitEvent] = seen) -> None:
@@ -214,7 +216,7 @@ def test_fit__of_draws_goes_on_where_it_was_interrupted(
 def test_classifier__averages_draws(make_rows: MakeRows) -> None:
     arrays = make_rows(240, 4)
     X, y = arrays["features"], arrays["target"]
-    settings: dict[str, Any] = {"recipe": "source", "n_candidates": 30, "tolerance": 1e-5, "n_draws": 2}
+    settings: dict[str, Any] = {"recipe": "source", "n_candidates": 30, "max_iterations": 8, "n_draws": 2}
     found = PrototypeSetClassifier(**settings).fit(X, y)
     assert found.model_.rounds == (2,)
     again = PrototypeSetClassifier(**settings, warm_start=True).fit(X, y)
