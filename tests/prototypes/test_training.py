@@ -37,6 +37,13 @@ QUICK: dict[str, Any] = {"tolerance": 1e-6, "lambda_w": 1e-3}
 """A penalty with which a batch is done after a few dozen iterations: in hundreds, the rounding of two block sizes would
 grow until their paths part."""
 
+SHORT: dict[str, Any] = {**QUICK, "max_iterations": 8}
+"""Where some iterations are as good as all."""
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+)
+
 
 @pytest.fixture(scope="module")
 def serial() -> Iterator[Engine]:
@@ -53,11 +60,10 @@ def train(
 @pytest.mark.parametrize(
     ("n_classes", "standardize", "feature_weights", "weights"),
     [
-        (2, True, "shared", ""),
-        (3, True, "shared", "weight"),
+        (3, True, "shared", ""),
         (2, False, "shared", "weight inclusion"),
-        (2, True, "class", "weight inclusion"),
-        (3, False, "class", "weight"),
+        (2, True, "class", "weight"),
+        (3, False, "class", "weight inclusion"),
     ],
 )
 def test_training__ends_every_round_where_the_formulas_have_a_minimum(
@@ -86,7 +92,7 @@ def test_training__ends_every_round_where_the_formulas_have_a_minimum(
         seed=5,
         feature_weights=feature_weights,
     )
-    model, history = train(serial, training_data(arrays, n_classes=n_classes), config)
+    model, history = train(serial, training_data(arrays, 128, n_classes), config)
     width = 1 if feature_weights == "shared" else n_classes
     assert model.round_ends == (0, width, 2 * width)
     assert {record.status for record in history} <= {"converged", "stationary"}
@@ -182,11 +188,11 @@ def test_training__of_another_block_size_draws_the_same_candidates_and_agrees_wi
 ) -> None:
     arrays = make_rows(300, 2)
     config = FitConfig.of(
-        "source", n_batches=2, n_candidates=40, precision="float32" if precision == "float32" else "float64", **QUICK
+        "source", n_batches=2, n_candidates=40, precision="float32" if precision == "float32" else "float64", **SHORT
     )
     fresh = make_rows(50, 9)["features"]
     found = {}
-    for block_rows in (32, 512):
+    for block_rows in (64, 512):
         model, history = train(serial, training_data(arrays, block_rows), config)
         found[block_rows] = history, probabilities(model.scores(fresh, [2])[0])
     for history, p in found.values():
@@ -225,7 +231,7 @@ def test_training__without_regard_to_rows_of_no_weight(
     other = {name: values.copy() for name, values in arrays.items()}
     other["features"][idle] = 77.0
     other["target"][idle] = 1 - other["target"][idle]
-    config = FitConfig.of("source", n_batches=2, n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, **SHORT)
     model, history = train(serial, training_data(arrays), config)
     assert_same_bits(train(serial, training_data(other), config)[0], model)
     assert not idle[np.concatenate([record.candidates for record in history])].any()
@@ -237,7 +243,7 @@ def test_training__an_inclusion_probability_is_a_divisor_of_the_weight(
     arrays = make_rows(200, 3, weights="weight inclusion")
     joined = {name: arrays[name] for name in ("features", "target")}
     joined["weight"] = arrays["weight"] / arrays["inclusion"]
-    config = FitConfig.of("source", n_batches=2, n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, **SHORT)
     assert_same_bits(train(serial, training_data(arrays), config)[0], train(serial, training_data(joined), config)[0])
 
 
@@ -255,7 +261,7 @@ class CountingScheduler(ThreadScheduler):
 
 def test_training__submits_once_for_each_evaluation(make_rows: MakeRows, training_data: MakeData) -> None:
     scheduler = CountingScheduler()
-    config = FitConfig.of("source", n_batches=2, n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, **SHORT)
     with Engine(scheduler) as counting:
         _, history = train(counting, training_data(make_rows(200)), config)
     evaluations = sum(record.evaluations for record in history)
@@ -270,7 +276,7 @@ def test_training__of_further_batches_gives_the_bits_of_all_at_once(
 ) -> None:
     data = training_data(make_rows(150, weights="weight"))
     config = FitConfig.of(
-        "source", n_batches=3, n_candidates=30, precision="float32" if precision == "float32" else "float64", **QUICK
+        "source", n_batches=3, n_candidates=30, precision="float32" if precision == "float32" else "float64", **SHORT
     )
     whole, history = train(serial, data, config)
     first, history_1 = train(serial, data, config.with_batches(1))
@@ -322,7 +328,7 @@ def test_training__merges_candidates_that_are_copies(
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     arrays = {name: np.tile(values, (4, *[1] * (values.ndim - 1))) for name, values in make_rows(60).items()}
-    model, (record,) = train(serial, training_data(arrays), FitConfig.of("source", n_candidates=100, **QUICK))
+    model, (record,) = train(serial, training_data(arrays), FitConfig.of("source", n_candidates=100, **SHORT))
     batch = model.batches[0]
     copies = set((record.candidates % 60).tolist())
     assert len(copies) < len(record.candidates), "else there is nothing to merge"
@@ -351,7 +357,7 @@ def test_make_batch__of_features_alone_or_prototypes_alone_has_nothing_to_look_a
 
 def test_training__tells_what_it_does(serial: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
     events: list[FitEvent] = []
-    config = FitConfig.of("source", n_batches=2, n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, **SHORT)
     _, history = Training(
         training_data(make_rows(200)), config, serial, MemoryScores(), callbacks=(events.append,)
     ).run()
