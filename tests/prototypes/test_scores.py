@@ -23,6 +23,11 @@ from protodask.prototypes.training import Training
 
 MakeModel = Callable[..., PrototypeSet]
 
+# Rounds end after some iterations, which are as good as many.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+)
+
 
 @pytest.fixture(params=["memory", "store"])
 def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> ScoreKeeper:
@@ -72,7 +77,7 @@ def test_training__interrupted_while_it_first_stores_scores_leaves_none(
     data = write_small(make_rows(300, 1), tmp_path / "d.zarr")
     monkeypatch.setattr(training, "score_block", refuse_the_last_block)
     (tmp_path / "run").mkdir()
-    config = FitConfig.of("source", n_batches=2, n_candidates=30, lambda_w=1e-3, tolerance=1e-4)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, lambda_w=1e-3, max_iterations=5)
     scores = StoredScores(str(tmp_path / "run"), len(data.classes))
     with pytest.raises(KeyboardInterrupt):
         Training(dataset_for_training(data), config, engine, scores).run()
@@ -108,7 +113,7 @@ def test_fit__of_more_rows_than_fit_into_memory_gives_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dataset = write_small(make_rows(300, 1), tmp_path / "d.zarr")
-    config = FitConfig.of("source", n_batches=3, n_candidates=30, lambda_w=1e-3, tolerance=1e-4)
+    config = FitConfig.of("source", n_batches=3, n_candidates=30, lambda_w=1e-3, max_iterations=5)
     chosen: list[ScoreKeeper] = []
     original = fitting.score_keeper
 
