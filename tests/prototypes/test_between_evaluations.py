@@ -151,7 +151,7 @@ def test_fit__leaves_no_problem_behind(engine: Engine, monkeypatch: pytest.Monke
     gc.collect()
     gc.disable()
     try:
-        PrototypeSetClassifier(n_draws=2, engine=engine).fit(features, features[:, 0] > 0)
+        PrototypeSetClassifier(n_draws=2, n_candidates=50, engine=engine).fit(features, features[:, 0] > 0)
         assert len(problems) >= 2
         assert [found() for found in problems] == [None] * len(problems)
     finally:

@@ -27,7 +27,7 @@ LABELS = (ROWS[:, 0] > ROWS[:, 1]).astype(int)
 
 
 def classifier() -> PrototypeSetClassifier:
-    return PrototypeSetClassifier(recipe="source", n_candidates=20)
+    return PrototypeSetClassifier(recipe="source", n_candidates=20, tolerance=1e-3)
 
 
 @pytest.fixture(scope="module")

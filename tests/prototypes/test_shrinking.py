@@ -148,7 +148,7 @@ def test_shrink__predicts_raw_tables_with_and_without_what_was_dropped(
     data = ingest(
         table, tmp_path / "d.zarr", target="outcome", categorical=["colour", "town"], engine=engine, overwrite=True
     )
-    model = fit(data, FitConfig.of("source", n_candidates=60, lambda_v=1e-2), engine=engine).model
+    model = fit(data, FitConfig.of("source", n_candidates=60, lambda_v=1e-2, tolerance=1e-4), engine=engine).model
     assert {model.feature_names[index].split("=")[0] for index in model.active_features} == {"age", "colour"}
     model.shrink().save(tmp_path / "small.zarr")
     small = load_model(tmp_path / "small.zarr")
@@ -175,8 +175,9 @@ def test_shrink__can_be_trained_further(table: pandas.DataFrame, engine: Engine,
         table[[*columns, "noise"]], tmp_path / "d.zarr", target="outcome", categorical=["colour"], engine=engine
     )
     few = ingest(table[columns], tmp_path / "few.zarr", target="outcome", categorical=["colour"], engine=engine)
-    small = fit(data, FitConfig.of("source", n_candidates=60, lambda_v=1e-2), engine=engine).model.shrink()
-    longer = fit(few, FitConfig.of("source", n_candidates=60), engine=engine, start=small).model
+    config = FitConfig.of("source", n_candidates=60, lambda_v=1e-2, tolerance=1e-4)
+    small = fit(data, config, engine=engine).model.shrink()
+    longer = fit(few, replace(config, lambda_v=1e-3), engine=engine, start=small).model
     assert longer.n_batches == 2
     assert replace(longer, batches=longer.batches[:1]).feature_names == small.feature_names
 
