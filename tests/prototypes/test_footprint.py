@@ -201,7 +201,7 @@ SHAPES = {
     "many candidates": make_shape(9_000, 3, 20, 6_000, block_rows=2**12, weight_columns=1, n_batches=2),
     "tiny": make_shape(20, 2, 3, 10, block_rows=2**10),
     "by class": make_shape(3_000, 4, 60, 800, block_rows=2**12, feature_weights="class"),
-    "by many classes": make_shape(400, 40, 100, 800, block_rows=2**13, n_batches=2, feature_weights="class"),
+    "by many classes": make_shape(400, 16, 100, 480, block_rows=2**12, n_batches=2, feature_weights="class"),
 }
 
 
@@ -224,8 +224,15 @@ SMALL_CHANGE = 2**16
 WAYS = [(name, together) for name in SHAPES for together in (False, True) if "by " in name or not together]
 
 
-@pytest.mark.parametrize("far", [0.0, 0.02, 0.2, 0.9])
-@pytest.mark.parametrize(("name", "together"), WAYS)
+FAR = [
+    (name, together, far)
+    for name, together in WAYS
+    # Of float64 all candidates are alike; next to none that are apart take less than some do.
+    for far in ((0.0,) if SHAPES[name].precision == "float64" else (0.0, 0.2, 0.9))
+] + [("few features", False, 0.02), ("many candidates", False, 0.02), ("by class", True, 0.02)]
+
+
+@pytest.mark.parametrize(("name", "together", "far"), FAR)
 def test_parts__are_not_below_what_an_evaluation_allocates(
     name: str, together: bool, far: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
