@@ -119,7 +119,7 @@ def test_training__ends_where_the_formula_says_over_all_rows(
 def test_training__of_several_rounds_ends_the_last_on_all_rows(
     engine: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
-    (data,) = held_out_parts(engine, training_data(make_rows(240, 5)), CONFIG, grouped=False)
+    (data,) = held_out_parts(engine, training_data(make_rows(240, 5), 128), CONFIG, grouped=False)
     config = replace(CONFIG, n_batches=2)
     model, (first, last) = train(engine, data, config)
     before, _ = train(engine, data, replace(config, finish=False))
@@ -131,7 +131,7 @@ def test_training__of_several_rounds_ends_the_last_on_all_rows(
 def test_training__of_noise_is_not_finished(engine: Engine, training_data: MakeData) -> None:
     rng = np.random.default_rng(0)
     arrays: Arrays = {"features": rng.normal(size=(400, 3)), "target": rng.integers(0, 2, 400).astype(np.int32)}
-    (data,) = held_out_parts(engine, training_data(arrays), CONFIG, grouped=False)
+    (data,) = held_out_parts(engine, training_data(arrays, 128), CONFIG, grouped=False)
     model, (record,) = train(engine, data, CONFIG)
     assert (model.n_prototypes, record.on_all_rows) == (0, 0)
 
@@ -139,7 +139,7 @@ def test_training__of_noise_is_not_finished(engine: Engine, training_data: MakeD
 def test_training__keeps_to_the_limit_of_iterations(
     engine: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
-    (data,) = held_out_parts(engine, training_data(make_rows(240, 5)), CONFIG, grouped=False)
+    (data,) = held_out_parts(engine, training_data(make_rows(240, 5), 128), CONFIG, grouped=False)
     _, (whole,) = train(engine, data, CONFIG)
     most = whole.iterations - 2
     assert whole.on_all_rows > 2
@@ -151,7 +151,7 @@ def test_training__keeps_to_the_limit_of_iterations(
 def test_restricted__are_the_rows_held_out_as_well(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, columns: set[str]
 ) -> None:
-    (data,) = held_out_parts(engine, training_data(make_rows(240, 5)), CONFIG, grouped=False)
+    (data,) = held_out_parts(engine, training_data(make_rows(240, 5), 128), CONFIG, grouped=False)
     found = restricted(data, frozenset(columns))
     assert found.whole is not None
     for part in (found, found.whole):
@@ -193,7 +193,7 @@ def test_plan__foresees_it(tmp_path: Path, engine: Engine, make_rows: MakeRows) 
 def test_tune__finishes_what_was_chosen_alone(tmp_path: Path, engine: Engine, make_rows: MakeRows) -> None:
     arrays = make_rows(150, 5)
     data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d.zarr", engine=engine)
-    search = SearchConfig(n_trials=2, n_folds=2, max_batches=1)
+    search = SearchConfig(n_trials=2, n_folds=2, max_batches=1, n_draws=1)
     found, before = (tune(data, replace(CONFIG, finish=finish), search, engine=engine) for finish in (True, False))
     assert found.search.trials == before.search.trials
     assert (found.history[0].on_all_rows > 0, before.history[0].on_all_rows) == (True, 0)
