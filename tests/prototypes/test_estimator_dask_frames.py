@@ -157,14 +157,17 @@ def test_fit__reads_files_that_dask_joins(names: list[str], tmp_path: Path) -> N
     assert found.score(lazy[names], lazy["label"]) == expected.score(frame[names], y)
 
 
-@pytest.mark.parametrize("names", [["Länge in cm", "7"], ["Länge in cm", "city"]], ids=["numbers", "text"])
-@pytest.mark.parametrize("way", ["disk", "p2p"], ids=["threads", "cluster"])
+@pytest.mark.parametrize(
+    ("names", "way"),
+    [(["Länge in cm", "7"], "p2p"), (["Länge in cm", "city"], "disk")],
+    ids=["numbers-cluster", "text-threads"],
+)
 def test_fit__gives_each_row_its_label_whatever_order_dask_shuffles_them_to(names: list[str], way: str) -> None:
     frame, _ = make_frame(missing=False)
     frame = frame.assign(label=np.where(frame["Länge in cm"] > 0, "ja", "nein"), key=np.arange(ROWS) % 7)
-    lazy = dask.dataframe.from_pandas(frame, npartitions=6).shuffle("key")
+    lazy = dask.dataframe.from_pandas(frame, npartitions=4).shuffle("key")
     with dask.config.set({"dataframe.shuffle.method": way}):
-        found = PrototypeSetClassifier(**SETTINGS | {"tolerance": 1e-4}).fit(lazy[names], lazy["label"])
+        found = PrototypeSetClassifier(**SETTINGS | {"tolerance": 1e-2}).fit(lazy[names], lazy["label"])
         assert found.score(lazy[names], lazy["label"]) == found.score(frame[names], frame["label"]) > 0.9
 
 
@@ -173,12 +176,12 @@ def test_fit__gives_each_row_its_label_where_dask_joins_files_of_few_columns(way
     frame, _ = make_frame(missing=False)
     frame = frame.assign(label=np.where(frame["Länge in cm"] > 0, "ja", "nein"), key=np.arange(len(frame)) % 7)
     wide = frame.assign(**{f"text {number}": "long text " * 9 + frame["city"] for number in range(8)})
-    for number, rows in enumerate(np.array_split(np.arange(len(wide)), 8)):
+    for number, rows in enumerate(np.array_split(np.arange(len(wide)), 6)):
         wide.iloc[rows].to_parquet(tmp_path / f"{number}.parquet")
     read = dask.dataframe.read_parquet(tmp_path)
     beside = dask.dataframe.from_pandas(pd.DataFrame({"key": np.arange(7), "z": np.arange(7.0)}), npartitions=2)
     lazy = read.set_index("key") if way == "set_index" else read.merge(beside, on="key")
-    found = PrototypeSetClassifier(**SETTINGS | {"tolerance": 1e-4}).fit(lazy[["Länge in cm", "7"]], lazy["label"])
+    found = PrototypeSetClassifier(**SETTINGS | {"tolerance": 1e-2}).fit(lazy[["Länge in cm", "7"]], lazy["label"])
     assert found.score(frame[["Länge in cm", "7"]], frame["label"]) > 0.9
 
 
