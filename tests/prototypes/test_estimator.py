@@ -31,6 +31,11 @@ from protodask.prototypes import PrototypeSet
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 Rows = tuple[NDArray[Any], NDArray[Any]]
 
+# Rounds end after some iterations, which are as good as many.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+)
+
 N_CHECKS = {"1.9": 61}
 """How many checks there are, by version of scikit-learn."""
 
@@ -48,10 +53,13 @@ EXPECTED_SKIPS = {
 }
 
 
-@pytest.mark.parametrize("n_draws", [1, pytest.param(None, marks=pytest.mark.slow)])
-def test_estimator__passes_the_checks_of_scikit_learn(n_draws: int | None) -> None:
+@pytest.mark.parametrize(("n_draws", "tolerance"), [(1, 1e-3), pytest.param(None, 1e-2, marks=pytest.mark.slow)])
+def test_estimator__passes_the_checks_of_scikit_learn(n_draws: int | None, tolerance: float) -> None:
     results = check_estimator(
-        PrototypeSetClassifier(n_draws=n_draws), expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None
+        PrototypeSetClassifier(n_draws=n_draws, n_candidates=30, tolerance=tolerance),
+        expected_failed_checks=EXPECTED_FAILURES,
+        on_fail=None,
+        on_skip=None,
     )
     status = {result["check_name"]: (result["status"], repr(result["exception"])) for result in results}
     unexpected = {
@@ -70,7 +78,7 @@ def test_estimator__passes_the_checks_of_scikit_learn(n_draws: int | None) -> No
 
 def classifier(**others: Any) -> PrototypeSetClassifier:
     return PrototypeSetClassifier(
-        **{"recipe": "source", "n_candidates": 30, "lambda_w": 1e-3, "tolerance": 1e-4, **others}
+        **{"recipe": "source", "n_candidates": 30, "lambda_w": 1e-3, "max_iterations": 10, **others}
     )
 
 
@@ -267,7 +275,7 @@ def test_fit__twice_is_the_same_and_another_seed_is_not(rows: Rows, assert_same_
 
 @pytest.mark.slow
 def test_fit__of_many_more_features_than_rows_learns() -> None:
-    features = np.random.default_rng(3).normal(size=(500, 5000)).astype(np.float32)
+    features = np.random.default_rng(3).normal(size=(500, 2000)).astype(np.float32)
     target = features[:, :5].sum(axis=1) > 0
     model = PrototypeSetClassifier(n_draws=2, feature_forms="plain", random_state=0)
     model.fit(features[:300], target[:300])
@@ -428,7 +436,7 @@ def test_predict__of_a_dataframe_with_other_columns(rows: Rows) -> None:
 def test_fit__refuses_values_that_the_kernel_cannot_tell(factor: float, precision: Any, fact: str) -> None:
     x = np.random.default_rng(0).normal(size=(80, 2))
     target = (x[:, 0] > 0).astype(int)
-    classifier = PrototypeSetClassifier(n_candidates=20, tolerance=0.1, precision=precision)
+    classifier = PrototypeSetClassifier(n_candidates=20, n_draws=1, tolerance=0.1, precision=precision)
     with refused("overflow", "'x1'", fact, precision):
         classifier.fit(x * [1.0, factor], target)
     assert classifier.fit(x * [1.0, 1e-30], target).score(x * [1.0, 1e-30], target) > 0.7

@@ -28,7 +28,12 @@ from protodask.selection.tuning import TuneRun, draw_seeds, require_reach, tune
 Arrays = dict[str, NDArray[Any]]
 StartCluster = Callable[[int], Any]
 
-CONFIG = FitConfig.of("source", n_candidates=20, tolerance=1e-3, lambda_w=1e-3, seed=5)
+# Rounds end after some iterations, which are as good as many to tell bits apart.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+)
+
+CONFIG = FitConfig.of("source", n_candidates=20, tolerance=1e-3, max_iterations=6, lambda_w=1e-3, seed=5)
 SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-3, 1e-1), n_folds=2, max_batches=2, tolerance=1e-2, n_draws=1)
 
 
@@ -72,7 +77,7 @@ def test_tune__fits_what_it_chose_to_all_rows(dataset: Dataset, engine: Engine, 
 @pytest.mark.parametrize(("draws", "rule"), [(1, "half a standard error"), (2, "best")])
 def test_tune__chooses_by_the_rule_for_its_draws(draws: int, rule: str, dataset: Dataset, engine: Engine) -> None:
     config = replace(CONFIG, n_draws=draws)
-    found = tune(dataset, config, SearchConfig(n_trials=3, max_batches=1, n_folds=2), engine=engine).search
+    found = tune(dataset, config, SearchConfig(n_trials=3, max_batches=1, n_folds=2, n_draws=1), engine=engine).search
     assert found.rule == rule
     assert (found.selected == found.best) or draws == 1
 
@@ -132,7 +137,7 @@ def test_tune__goes_on_where_it_was_interrupted(
     with pytest.raises(KeyboardInterrupt):
         tune(dataset, CONFIG, SEARCH, run_dir, engine, listen=interrupt)
     before = evaluations_on_record(run_dir)
-    assert before > 10
+    assert before > 6
     run = tune(dataset, CONFIG, SEARCH, run_dir, engine)
     assert run.search == expected.search
     assert np.array_equal(run.model.batches[0].prototype_weight, expected.model.batches[0].prototype_weight)
