@@ -11,6 +11,7 @@ import psutil
 import pytest
 from distributed import LocalCluster
 from hypothesis import settings
+from support.workers import started_as_forks
 
 from protodask.engine.threads import available_threads
 
@@ -49,16 +50,22 @@ EXIT_SECONDS = 10
 """How long a process that was told to end may take before it counts as left behind."""
 
 
-def _make_cluster(n_workers: int, threads: int = 1) -> LocalCluster:
-    return LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=threads,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        worker_dashboard_address="127.0.0.1:0",
-        memory_limit="1GiB",
-    )
+@contextlib.contextmanager
+def _cluster(n_workers: int, threads: int = 1) -> Iterator[LocalCluster]:
+    with (
+        started_as_forks() as environment,
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=threads,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            memory_limit="1GiB",
+            env=environment,
+        ) as cluster,
+    ):
+        yield cluster
 
 
 def _left_behind(before: set[int]) -> list[str]:
@@ -66,10 +73,11 @@ def _left_behind(before: set[int]) -> list[str]:
     started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     working = []
     for process in started:
-        # Python itself keeps a tracker (and may keep a fork server) until the interpreter ends.
+        # Python keeps a tracker and a fork server until the interpreter ends; what forks from that looks like it.
         with contextlib.suppress(psutil.NoSuchProcess):
             command = " ".join(process.cmdline())
-            if "resource_tracker" not in command and "forkserver" not in command:
+            kept = "resource_tracker" in command or ("forkserver" in command and process.ppid() == os.getpid())
+            if not kept:
                 working.append((process, command))
     _, alive = psutil.wait_procs([process for process, _ in working], timeout=EXIT_SECONDS)
     return [command for process, command in working if process in alive]
@@ -96,7 +104,7 @@ def start_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
 
         def start(n_workers: int) -> LocalCluster:
             if n_workers not in shared:
-                shared[n_workers] = clusters.enter_context(_make_cluster(n_workers))
+                shared[n_workers] = clusters.enter_context(_cluster(n_workers))
             return shared[n_workers]
 
         yield start
@@ -108,8 +116,7 @@ def own_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
     with contextlib.ExitStack() as clusters:
 
         def start(n_workers: int, threads: int = 1) -> LocalCluster:
-            made: LocalCluster = clusters.enter_context(_make_cluster(n_workers, threads))
-            return made
+            return clusters.enter_context(_cluster(n_workers, threads))
 
         yield start
 
