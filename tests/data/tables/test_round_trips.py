@@ -41,7 +41,7 @@ LATER = {"float": 0.5, "integer": 3, "small": 4, "boolean": True, "decimal": Dec
 def tables(draw: st.DrawFn) -> pa.Table:
     """Columns of some types, in which values may be missing, and two classes."""
     columns: dict[str, pa.Array] = {}
-    for number, kind in enumerate(draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))):
+    for number, kind in enumerate(draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=4, max_size=8))):
         values, dtype = VALUES[kind]
         missing = draw(st.booleans())
         found = draw(st.lists(st.none() | values if missing else values, min_size=ROWS, max_size=ROWS))
@@ -79,7 +79,7 @@ FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
 }
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(table=tables())
 def test_ingest__of_one_table_in_any_form(tmp_path_factory: pytest.TempPathFactory, table: pa.Table) -> None:
     folder = tmp_path_factory.mktemp("trip")
