@@ -25,20 +25,22 @@ TEMPLATES = (
 )
 
 
-@settings(max_examples=400)  # some 36 of each template
-@given(template=st.sampled_from(TEMPLATES), secret=SECRETS)
-def test_mask__hides_the_secret_wherever_it_stands(template: str, secret: str) -> None:
+@settings(max_examples=40)
+@given(secret=SECRETS)
+def test_mask__hides_the_secret_wherever_it_stands(secret: str) -> None:
     sentence = "Reading '{}' failed ({}): see {}."
-    # Digits before the first slash are a port, and what stands before an equals sign a name.
-    assume(secret not in template + sentence and not secret.isdigit() and not ("?{}" in template and "=" in secret))
-    url = template.format(secret, secret)
-    shown = mask(url)
-    assert secret not in shown
-    assert "***" in shown
-    assert mask(shown) == shown
-    text = sentence.format(url, url, url)
-    assert secret not in mask_text(text)
-    assert mask_text(text).startswith("Reading '")
+    assume(not secret.isdigit())  # before the first slash they are a port
+    for template in TEMPLATES:
+        if secret in template + sentence or ("?{}" in template and "=" in secret):
+            continue  # what stands before an equals sign is a name
+        url = template.format(secret, secret)
+        shown = mask(url)
+        assert secret not in shown
+        assert "***" in shown
+        assert mask(shown) == shown
+        text = sentence.format(url, url, url)
+        assert secret not in mask_text(text)
+        assert mask_text(text).startswith("Reading '")
 
 
 @given(secret=SECRETS)
