@@ -15,6 +15,8 @@ from support.commands import check_failed
 
 Call = Callable[..., Any]
 
+QUICK = ("--average-draws", 1, "--tolerance", 1e-2)
+
 
 def make_table(seed: int) -> pd.DataFrame:
     random = np.random.default_rng(seed)
@@ -37,7 +39,7 @@ def test_a_table_with_missing_values__is_learnt_and_scored(call: Call, tmp_path:
     done = call("ingest", tmp_path / "train.csv", "--out", tmp_path / "data.zarr", "--text-is-categorical")
     assert done.exit_code == 0
     assert "missing in income" in done.output
-    assert call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr").exit_code == 0
+    assert call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK).exit_code == 0
     new.to_csv(tmp_path / "new.csv", index=False)
     score = (
         "predict",
@@ -94,7 +96,7 @@ def test_files_with_a_column_without_any_value(ending: str, call: Call, tmp_path
         "bad-value",
         "gone",
     )
-    assert call("fit", data, "--out", model).exit_code == 0
+    assert call("fit", data, "--out", model, *QUICK).exit_code == 0
     assert call("predict", model, rows, "--out", tmp_path / "p.csv").exit_code == 0
     later = tmp_path / f"later.{ending}"
     getattr(frame.assign(gone=3.0), f"to_{ending}")(later, index=False)

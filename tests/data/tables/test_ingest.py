@@ -298,7 +298,7 @@ def test_ingest__takes_categories_for_what_they_are_beside_missing_ones(
     assert [column.categories for column in found.columns] == [(False, True), (10**17, 10**17 + 1)]
 
 
-MATRIX, LABELS = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 3
+MATRIX, LABELS = np.random.default_rng(0).standard_normal((90, 2)), np.arange(90) % 3
 
 
 @pytest.fixture(scope="module")
@@ -307,11 +307,11 @@ def whole(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cuts=st.lists(st.integers(0, 300), min_size=1, max_size=5).map(sorted))
+@given(cuts=st.lists(st.integers(0, 90), min_size=1, max_size=5).map(sorted))
 def test_ingest__does_not_depend_on_partitions(
     cuts: list[int], whole: Dataset, engine: Engine, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    edges = [0, *cuts, 300]
+    edges = [0, *cuts, 90]
     sizes = tuple(last - first for first, last in itertools.pairwise(edges))
     arrays = (
         dask.array.from_array(MATRIX, chunks=(sizes, (2,))),
