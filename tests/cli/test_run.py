@@ -154,11 +154,12 @@ def test_run__wrong_use_leaves_nothing(
 def test_run__goes_on_inside_a_fit_that_was_killed(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(
-        "steps:\n  - sample-data: {kind: checker, rows: 12000, out: d.zarr}\n"
-        "  - fit: {data: d.zarr, out: m.zarr, run-dir: run, candidates: 100, tolerance: 1e-7}\n"
+        "steps:\n  - sample-data: {kind: checker, rows: 4000, out: d.zarr}\n"
+        "  - fit: {data: d.zarr, out: m.zarr, run-dir: run, recipe: source, candidates: 100, tolerance: 1e-7}\n"
     )
-    call("sample-data", "checker", "--rows", 12000, "--out", "expected.zarr")
-    fitted = call("fit", "expected.zarr", "--out", "expected-model.zarr", "--candidates", 100, "--tolerance", 1e-7)
+    call("sample-data", "checker", "--rows", 4000, "--out", "expected.zarr")
+    settings = ("--recipe", "source", "--candidates", 100, "--tolerance", 1e-7)
+    fitted = call("fit", "expected.zarr", "--out", "expected-model.zarr", *settings)
     assert fitted.exit_code == 0, fitted.output
     with start_command("run", path, "--threads", 1) as run:
         try:
