@@ -15,12 +15,13 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from distributed import LocalCluster
 from distributed.security import Security
 from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import check_error, refused
 from support.passes import SUM
-from support.secure_cluster import secure_cluster, tls_files
+from support.secure_cluster import tls_files
 
 from protodask.engine import TlsFiles, array_source, cluster_engine, connect, open_engine
 from protodask.engine.connect import check_address, connect_client
@@ -47,23 +48,23 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _role(folder: Path, role: str) -> list[str]:
-    files = tls_files(folder, role)
-    named = {"--tls-ca-file": files.ca, "--tls-cert": files.certificate, "--tls-key": files.key}
-    return [part for name, file in named.items() for part in (name, str(file))]
-
-
 @pytest.fixture(scope="module")
-def scheduler(ours: Path, tmp_path_factory: pytest.TempPathFactory, no_process_left_behind: None) -> Iterator[str]:
-    """Address of a TLS scheduler with one worker."""
-    common = ["--host", "tls://127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
-    with secure_cluster(
-        ["dask", "scheduler", *common, *_role(ours, "scheduler")],
-        ["dask", "worker", "SCHEDULER", *common, *_role(ours, "worker")],
-        tmp_path_factory.mktemp("cluster"),
+def scheduler(ours: Path, no_process_left_behind: None) -> Iterator[str]:
+    """Address of a TLS scheduler with one worker, both in this process, with the certificates of their roles."""
+    roles = {role: tls_files(ours, role) for role in ("scheduler", "worker", "client")}
+    named = {f"tls_{role}_cert": str(files.certificate) for role, files in roles.items()}
+    named |= {f"tls_{role}_key": str(files.key) for role, files in roles.items()}
+    with LocalCluster(
         n_workers=1,
-    ) as address:
-        yield address
+        threads_per_worker=1,
+        processes=False,
+        protocol="tls://",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        memory_limit="1GiB",
+        security=Security(tls_ca_file=str(ours / "ca.pem"), require_encryption=True, **named),
+    ) as cluster:
+        yield str(cluster.scheduler_address)
 
 
 @pytest.fixture(scope="module")
