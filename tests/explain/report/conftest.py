@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 
 from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source
-from protodask.explain.report import Content, Rows, make_content
+from protodask.explain.report import Content, Rows, make_content, render
 from protodask.prototypes.model import PrototypeSet
+from protodask.selection.results import SearchResult, Trial
 
 MakeModel = Callable[..., PrototypeSet]
 MakeContent = Callable[..., Content]
@@ -80,3 +82,28 @@ def content_of(engine: Engine) -> MakeContent:
         return make_content(model, "a <model>", rows("some rows"), codes, engine, other=other, **options)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def search() -> SearchResult:
+    """A search whose rule has a hostile name."""
+    trials = tuple(Trial(1, 10.0**-power, 1e-8, 1, (0.5, 0.6 + power / 10)) for power in range(4))
+    return SearchResult("joint", trials, 0, 1, "one standard error, <b>said</b>")
+
+
+@pytest.fixture(scope="session")
+def page(content_of: MakeContent, hostile_model: PrototypeSet, search: SearchResult) -> str:
+    """A report whose names are hostile, with every section filled, under a long title."""
+    title = (
+        "A title with <b>markup</b> & of more than just sixty characters_without_a_break_in_it_at_all"
+        f" {hostile_model.classes[1]}"
+    )
+    return render(replace(content_of(hostile_model, drift=0.5, title=title), search=search))
+
+
+@pytest.fixture(scope="session")
+def page_file(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same on the disk."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path

@@ -8,16 +8,13 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protodask.explain.report import Content, render
 from protodask.prototypes.model import PrototypeSet
-from protodask.selection.results import SearchResult, Trial
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -30,22 +27,6 @@ SECONDS = 30
 """What any one thing may take."""
 
 WIDTHS = (400, 1280, 1920)
-
-
-@pytest.fixture(scope="module")
-def page(
-    tmp_path_factory: pytest.TempPathFactory,
-    content_of: Callable[..., Content],
-    hostile_model: PrototypeSet,
-) -> Path:
-    """A report whose names are hostile, with every section filled."""
-    trials = tuple(Trial(1, 10.0**-power, 1e-8, 1, (0.5, 0.6 + power / 10)) for power in range(4))
-    search = SearchResult("joint", trials, 0, 1, "<b>one standard error</b>")
-    title = "A title with <b>markup</b> & of more than just sixty characters_without_a_break_in_it_at_all"
-    content = replace(content_of(hostile_model, drift=0.5, title=title), search=search)
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render(content), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +57,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         driver.quit()
 
 
-def opened(browser: Any, page: Path, width: int = 1280, fragment: str = "") -> None:
+def opened(browser: Any, page_file: Path, width: int = 1280, fragment: str = "") -> None:
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get("about:blank")
-    browser.get(page.as_uri() + fragment)
+    browser.get(page_file.as_uri() + fragment)
 
 
 def run(browser: Any, script: str, *arguments: Any) -> Any:
@@ -102,11 +83,12 @@ def shown(browser: Any) -> list[str]:
 
 @pytest.mark.parametrize("width", [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.slow) for width in WIDTHS[1:])])
 def test_page__opens_from_disk_without_errors_and_requests_and_fits_its_width(
-    width: int, browser: Any, page: Path
+    width: int, browser: Any, page_file: Path
 ) -> None:
+    browser.get("about:blank")  # the page that a browser shows at first has requests of its own
     browser.get_log("browser")
     browser.get_log("performance")
-    opened(browser, page, width)
+    opened(browser, page_file, width)
     for tab in tabs(browser):
         tab.click()
         assert shown(browser) == [tab.get_attribute("aria-controls")]
@@ -119,14 +101,14 @@ def test_page__opens_from_disk_without_errors_and_requests_and_fits_its_width(
         if '"Network.requestWillBeSent"' in entry["message"]
     ]
     # Images inside figures are data, part of the file.
-    strange = [entry for entry in requests if page.as_uri() not in entry and '"url":"data:' not in entry]
+    strange = [entry for entry in requests if page_file.as_uri() not in entry and '"url":"data:' not in entry]
     assert [entry for entry in strange if "about:blank" not in entry] == []
 
 
 def test_page__names_run_nothing_and_are_read_as_they_are(
-    browser: Any, page: Path, hostile_model: PrototypeSet
+    browser: Any, page_file: Path, hostile_model: PrototypeSet
 ) -> None:
-    opened(browser, page)
+    opened(browser, page_file)
     assert run(browser, "return window.broken === undefined")
     assert run(browser, "return document.querySelectorAll('main script, img, main style, b').length") == 0
     read = run(browser, "return document.getElementById('overview').textContent")
@@ -138,10 +120,10 @@ def test_page__names_run_nothing_and_are_read_as_they_are(
     assert any(text.startswith("<script>") for text in texts)
 
 
-def test_tabs__by_keyboard_and_by_address(browser: Any, page: Path) -> None:
+def test_tabs__by_keyboard_and_by_address(browser: Any, page_file: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    opened(browser, page, fragment="#drift")
+    opened(browser, page_file, fragment="#drift")
     assert shown(browser) == ["drift"]
     tabs(browser)[5].send_keys(Keys.ARROW_RIGHT)
     assert shown(browser) == ["training"]
@@ -156,11 +138,11 @@ def test_tabs__by_keyboard_and_by_address(browser: Any, page: Path) -> None:
 @pytest.mark.parametrize("width", WIDTHS[:2])
 @pytest.mark.parametrize("scripts", [True, False])
 def test_tabs__do_not_lie_over_the_headline_of_what_an_address_names(
-    scripts: bool, width: int, browser: Any, page: Path
+    scripts: bool, width: int, browser: Any, page_file: Path
 ) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
     try:
-        opened(browser, page, width, "#errors")
+        opened(browser, page_file, width, "#errors")
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     edges = (
@@ -172,8 +154,8 @@ def test_tabs__do_not_lie_over_the_headline_of_what_an_address_names(
     assert headline >= below_tabs
 
 
-def test_tables__sort_by_their_headers(browser: Any, page: Path) -> None:
-    opened(browser, page, fragment="#features")
+def test_tables__sort_by_their_headers(browser: Any, page_file: Path) -> None:
+    opened(browser, page_file, fragment="#features")
     column = (
         "return [...document.querySelectorAll('#features tbody tr')].map((row) => Number(row.cells[1].dataset.sort))"
     )
@@ -188,10 +170,12 @@ def test_tables__sort_by_their_headers(browser: Any, page: Path) -> None:
     assert run(browser, column) == sorted(found)
 
 
-def test_prototypes__are_searched_sorted_and_turned_over(browser: Any, page: Path, hostile_model: PrototypeSet) -> None:
+def test_prototypes__are_searched_sorted_and_turned_over(
+    browser: Any, page_file: Path, hostile_model: PrototypeSet
+) -> None:
     from selenium.webdriver.support.select import Select
 
-    opened(browser, page, fragment="#prototypes")
+    opened(browser, page_file, fragment="#prototypes")
     weights = sorted(
         (float(weight) for batch in hostile_model.batches for weight in batch.prototype_weight), reverse=True
     )
@@ -220,14 +204,14 @@ def test_prototypes__are_searched_sorted_and_turned_over(browser: Any, page: Pat
     assert set(names) <= {chosen}
 
 
-def test_colours__follow_the_system_and_the_button(browser: Any, page: Path) -> None:
+def test_colours__follow_the_system_and_the_button(browser: Any, page_file: Path) -> None:
     background = "return getComputedStyle(document.body).backgroundColor"
     figure = "return getComputedStyle(document.querySelector('svg.figure text')).fill"
     found = {}
     for theme in ("light", "dark"):
         features = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
-        opened(browser, page)
+        opened(browser, page_file)
         found[theme] = (run(browser, background), run(browser, figure))
     assert found["light"][0] != found["dark"][0]
     assert found["light"][1] != found["dark"][1]
@@ -237,8 +221,8 @@ def test_colours__follow_the_system_and_the_button(browser: Any, page: Path) -> 
 
 
 @pytest.mark.slow
-def test_print__shows_all_sections_on_white(browser: Any, page: Path) -> None:
-    opened(browser, page)
+def test_print__shows_all_sections_on_white(browser: Any, page_file: Path) -> None:
+    opened(browser, page_file)
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
         {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]},
@@ -253,10 +237,10 @@ def test_print__shows_all_sections_on_white(browser: Any, page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_page__is_readable_without_scripts(browser: Any, page: Path) -> None:
+def test_page__is_readable_without_scripts(browser: Any, page_file: Path) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        opened(browser, page)
+        opened(browser, page_file)
         text = browser.find_element("tag name", "main").text
         for heading in ("Overview", "Errors", "Features", "Prototypes", "Confidence", "Drift", "Training"):
             assert heading in text
