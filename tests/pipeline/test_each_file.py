@@ -349,8 +349,8 @@ def test_score_each_file__whatever_happens(engine: Engine, actions: list[tuple[s
 
 
 def test_score_each_file__every_death_once(engine: Engine, tmp_path: Path) -> None:
-    """Two runs over four files, the first of which dies at each operation in turn, also while it notes them."""
-    contents = {str(seed): content_of(seed) for seed in range(4)}
+    """Two runs over three files, the first of which dies at each operation in turn, also while it notes them."""
+    contents = {str(seed): content_of(seed) for seed in range(3)}
     completed = torn = deaths = 0
     for number in range(200):
         folder = tmp_path / str(number)
