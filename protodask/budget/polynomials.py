@@ -8,6 +8,7 @@ one.
 from __future__ import annotations
 
 import math
+import struct
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+FEW_POLYNOMIALS = 16
+"""So many at most are halved one by one: with Python's own numbers that is faster than arrays as short."""
 
 
 def evaluate(coefficients: Floats, sizes: ArrayLike) -> Floats:
@@ -97,7 +101,10 @@ def sign_cuts(coefficients: Floats, starts: Integers, ends: Integers) -> Integer
 
 def _halve(coefficients: Floats, first: Integers, last: Integers, below: Flags) -> Integers:
     """The first position with the sign at `last`, for polynomials that have another, `below`, at `first`."""
-    while len(first):
+    if len(first) <= FEW_POLYNOMIALS:
+        each = zip(plain_rows(coefficients), first.tolist(), last.tolist(), below.tolist(), strict=True)
+        return np.array([_halve_one(*one) for one in each], dtype=np.int64)
+    while True:
         gap = last - first
         if gap.max() <= 1:
             break
@@ -105,6 +112,18 @@ def _halve(coefficients: Floats, first: Integers, last: Integers, below: Flags) 
         as_first = is_below(coefficients, middle) == below
         first = np.where(as_first, middle, first)
         last = np.where(as_first, last, middle)
+    return last
+
+
+def _halve_one(row: tuple[float, ...], first: int, last: int, below: bool) -> int:
+    """The same of one polynomial, the highest power first."""
+    while last - first > 1:
+        middle = (first + last) >> 1
+        (size,) = struct.unpack("=d", struct.pack("=q", middle))
+        if (horner(row, size) < 0) == below:
+            first = middle
+        else:
+            last = middle
     return last
 
 

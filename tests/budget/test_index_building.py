@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference.skylines import best_numbers
+from reference.skylines import best_numbers, horner_all
 from support.errors import refused
 
 from protodask.budget import BudgetIndex, FailedExpansionWarning, MonotonicityWarning, build_greedy, build_index
@@ -56,7 +56,7 @@ def check_against_brute_force(seed: int, draws: int, most_features: int) -> None
         sizes = np.append(
             rng.random(6) * 20 + curves.low, index.listing.starts[rng.integers(len(index.listing.starts))]
         )
-        prices = np.array([[curves.at(features, size) for features in sets] for size in sizes])
+        prices = horner_all(costs, sizes)
         budgets = np.concatenate([prices, np.nextafter(prices, math.inf)], axis=1)
         budgets = budgets[:, rng.permutation(budgets.shape[1])[:40]]
         sizes, budgets = np.repeat(sizes, budgets.shape[1]), budgets.ravel()

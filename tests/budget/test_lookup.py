@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reference.skylines import Drawn, best_exact, best_numbers, draw, horner
+from reference.skylines import Drawn, best_exact, best_numbers, draw, horner, horner_all
 from support.errors import refused
 
 from protodask.budget import BudgetIndex
@@ -70,7 +70,7 @@ def items_around(index: BudgetIndex, drawn: Drawn, rng: np.random.Generator) -> 
     sizes.append(starts * (1 + rng.integers(-9, 10, len(starts)) * sys.float_info.epsilon))
     n = np.concatenate(sizes)
     n = np.unique(n[(n >= drawn.low) & (n <= drawn.high)])
-    costs = np.stack([[horner(row, size) for size in n.tolist()] for row in index.costs], axis=1)
+    costs = horner_all(index.costs, n)
     others = [np.zeros((len(n), 1)), np.full((len(n), 1), math.inf), rng.random((len(n), 2)) * 20]
     budgets = np.concatenate([costs, np.nextafter(costs, -math.inf), np.nextafter(costs, math.inf), *others], axis=1)
     items = np.broadcast_to(n[:, None], budgets.shape)

@@ -34,24 +34,42 @@ def horner(coefficients: Floats, size: float) -> float:
     return value
 
 
+def horner_all(costs: Floats, sizes: Floats) -> Floats:
+    """The same of all sets (S, d + 1) at all sizes (Q,): (Q, S)."""
+    value = np.broadcast_to(costs[:, -1], (len(sizes), len(costs)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for coefficient in costs.T[-2::-1]:
+            value = value * sizes[:, None] + coefficient
+    return value
+
+
 def best_exact(drawn: Drawn, size: float, budget: float) -> tuple[float, Fraction, int] | None:
-    """Accuracy, cost and number of features of the best set: costs as the real numbers they are."""
-    n, found = Fraction(size), []
-    for features, accuracy, row in zip(drawn.sets, drawn.accuracies.tolist(), drawn.costs.tolist(), strict=True):
-        cost = sum((Fraction(c) * n**power for power, c in enumerate(row)), Fraction(0))
-        if cost <= Fraction(budget):
-            found.append((-accuracy, cost, len(features)))
-    if not found:
+    """Accuracy, cost and number of features of the best set: costs as the real numbers they are.
+
+    In whole numbers, `8 4^d` of them one: sizes and coefficients are multiples of a quarter, budgets of the costs of
+    such, and of an eighth.
+    """
+    degree = drawn.costs.shape[1] - 1
+    powers = np.array([int(4 * size) ** power * 4 ** (degree - power) for power in range(degree + 1)])
+    eighths = (8 * drawn.costs).astype(np.int64)
+    unit = 8 * 4**degree
+    most = budget * unit
+    assert (eighths == 8 * drawn.costs).all()
+    assert (4 * size).is_integer()
+    assert most.is_integer()
+    costs = (eighths * powers).sum(axis=1)
+    within = np.flatnonzero(costs <= int(most)).tolist()
+    if not within:
         return None
-    accuracy, cost, count = min(found)
-    return -accuracy, cost, count
+    accuracy, cost, count = min((-float(drawn.accuracies[i]), int(costs[i]), len(drawn.sets[i])) for i in within)
+    return -accuracy, Fraction(cost, unit), count
 
 
 def best_numbers(
     sets: Sequence[frozenset[int]], accuracies: Floats, costs: Floats, sizes: Floats, budgets: Floats
 ) -> NDArray[np.int64]:
     """For items (Q,) the number of the best of all sets by their computed costs, -1 where none is affordable."""
-    price = np.stack([np.array([horner(row, n) for n in sizes.tolist()]) for row in costs], axis=1)
+    price = horner_all(costs, sizes)
     affordable = price <= np.minimum(budgets, sys.float_info.max)[:, None]
     order = sorted(range(len(sets)), key=lambda i: (len(sets[i]), sorted(sets[i])))
     accuracy = np.where(affordable, accuracies, -np.inf)[:, order]
