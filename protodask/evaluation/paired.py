@@ -58,8 +58,8 @@ FEWEST_DRAWS, MOST_DRAWS = 100, 100_000
 BLOCK_STREAM, GROUP_STREAM = 0x70616972, 0x67726F75
 """What tells these draws from all others."""
 
-DRAWS_AT_ONCE = 100
-"""Resamples made at a time: of 2,000 blocks, a few megabytes."""
+CHOSEN_AT_ONCE = 100 * MOST_BLOCKS
+"""Blocks that are chosen at a time, those of all resamples made at once: a few megabytes."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,9 @@ def compare_paired(
 
 def _resampled(difference: Floats, weight: Floats, draws: int, seed: int) -> Iterator[Floats]:
     n_blocks = len(weight)
-    for first in range(0, draws, DRAWS_AT_ONCE):
-        numbers = np.arange(first, min(first + DRAWS_AT_ONCE, draws))
+    at_once = max(CHOSEN_AT_ONCE // n_blocks, 1)
+    for first in range(0, draws, at_once):
+        numbers = np.arange(first, min(first + at_once, draws))
         keys = stream_key(seed, BLOCK_STREAM, numbers)
         chosen = (keyed_draws(keys[:, None], np.arange(n_blocks)[None, :]) % np.uint64(n_blocks)).astype(np.int64)
         # Sums, not products of matrices: those depend on the threads that compute them.
