@@ -38,11 +38,11 @@ from protodask.selection.holdout import HELD_OUT_RIGHT, FoldData
 Arrays = dict[str, NDArray[Any]]
 
 COLUMNS = (Column("x0"), Column("kind", "nominal", ("a", "b")), Column("x1"), Column("noise"))
-CONFIG = FitConfig.of("source", n_candidates=40, tolerance=0.1, lambda_w=1e-3, precision="float64", seed=5)
+CONFIG = FitConfig.of("source", n_candidates=24, tolerance=0.3, lambda_w=1e-3, precision="float64", seed=5)
 COSTS = {"position": (["x0", "x1"], [3.0, 1.0]), "kind": (["kind"], [1.0]), "noise": (["noise"], [2.0])}
 FEATURES = feature_columns(COLUMNS, COSTS)
-SETS = [frozenset(one) for one in ((), (0,), (1,), (0, 1), (0, 2))]
-N_FOLDS = 3
+SETS = [frozenset(one) for one in ((), (1,), (0,), (0, 1), (1, 2))]
+N_FOLDS = 2
 
 
 def make_arrays(n_rows: int, weights: str = "") -> Arrays:
@@ -211,13 +211,13 @@ def test_expand__gives_the_same_bits_on_workers(data: Dataset, expected: dict[Fe
         assert accuracies(expand) == expected
 
 
-TWO_BATCHES = replace(CONFIG, n_batches=2)
+TWO_BATCHES = replace(CONFIG, n_batches=2, n_candidates=12)
 
 
 @pytest.fixture(scope="module")
 def expected_of_two(data: Dataset) -> dict[FeatureSet, float | None]:
     with thread_engine(1) as engine, opened(data, engine, config=TWO_BATCHES) as expand:
-        return accuracies(expand, [frozenset({0}), frozenset({0, 1})])
+        return accuracies(expand, [frozenset({1}), frozenset({0, 1})])
 
 
 @pytest.mark.parametrize("stored", [False, True])
