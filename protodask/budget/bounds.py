@@ -11,6 +11,7 @@ from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion, FeatureSet
@@ -224,8 +225,6 @@ def margins(
     """`M_c` of each chosen set (see `noise`), all of them expanded, (C,); None where the noise of some accuracy is not
     known, or sets are too many to be compared. No accuracy is more than 1 better than another, whatever its noise.
     """
-    from scipy.special import stdtrit  # half a second, which commands that bound nothing do not wait for
-
     known = {one.features: one for one in expansions if one.accuracy is not None}
     noises = [one.noise for one in known.values() if one.noise is not None]
     comparable = len(noises) == len(known) and len({len(noise.parts) for noise in noises}) == 1
