@@ -40,6 +40,9 @@ grow until their paths part."""
 SHORT: dict[str, Any] = {**QUICK, "max_iterations": 8}
 """Where some iterations are as good as all."""
 
+ROWS = 100
+"""Of those that are compared with the formulas."""
+
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
@@ -62,8 +65,7 @@ def train(
     [
         (3, True, "shared", ""),
         (2, False, "shared", "weight inclusion"),
-        (2, True, "class", "weight"),
-        (3, False, "class", "weight inclusion"),
+        (3, True, "class", "weight"),
     ],
 )
 def test_training__ends_every_round_where_the_formulas_have_a_minimum(
@@ -76,39 +78,39 @@ def test_training__ends_every_round_where_the_formulas_have_a_minimum(
     feature_weights: FeatureWeights,
 ) -> None:
     """Which way the solver took is its own affair: value, slope and draw are computed from the formulas at its end."""
-    arrays = make_rows(160, 2, n_classes=n_classes, weights=weights)
+    arrays = make_rows(ROWS, 2, n_classes=n_classes, weights=weights)
     config = FitConfig.of(
         "source",
         n_batches=2,
-        n_candidates=30,
+        n_candidates=20,
         lambda_v=1e-3,
         lambda_w=1e-3,
         alpha_v=0.8,
         alpha_w=0.6,
         max_fraction=0.4,
         precision="float64",
-        tolerance=1e-12,
+        tolerance=1e-10,
         standardize=standardize,
         seed=5,
         feature_weights=feature_weights,
     )
-    model, history = train(serial, training_data(arrays, 128, n_classes), config)
+    model, history = train(serial, training_data(arrays, 64, n_classes), config)
     width = 1 if feature_weights == "shared" else n_classes
     assert model.round_ends == (0, width, 2 * width)
     assert {record.status for record in history} <= {"converged", "stationary"}
     features, target = arrays["features"], arrays["target"].astype(np.int64)
     sample = row_weights(Block(0, 0, arrays))
-    sample = np.ones(160) if sample is None else sample
+    sample = np.ones(ROWS) if sample is None else sample
     center, scale = oracle.moments(features, sample) if standardize else (np.zeros(3), np.ones(3))
     x = (features - center) / scale
     marginals = oracle.class_weights(target, sample, n_classes) / sample.sum()
     np.testing.assert_allclose(model.marginals, marginals, rtol=1e-14)
     penalty = oracle.Penalty(1e-3, 1e-3, 0.8, 0.6)
-    q, fresh = np.tile(marginals, (160, 1)), make_rows(60, 8)["features"]
+    q, fresh = np.tile(marginals, (ROWS, 1)), make_rows(60, 8)["features"]
     fresh_q = [np.tile(marginals, (60, 1))]
     rounds = [model.batches[:width], model.batches[width:]]
     for record, batches in zip(history, rounds, strict=True):
-        rows = oracle.draw_candidates(q, target, sample, 30, 0.4, 5, record.batch)
+        rows = oracle.draw_candidates(q, target, sample, 20, 0.4, 5, record.batch)
         assert record.candidates.tolist() == sorted(rows.tolist())
         number = np.zeros(len(rows), dtype=np.int64) if feature_weights == "shared" else target[rows]
         formula = oracle.dense_objective(x, target, sample, rows, number, q, penalty)
@@ -315,7 +317,7 @@ def test_training__a_batch_that_ends_empty_keeps_its_place(
     for scores in model.scores(np.zeros((1, 3)), [0, 1, 2]):
         np.testing.assert_array_equal(scores[0], model.marginals)
     # The next batch is the third, as its draw shows.
-    config = FitConfig.of("source", n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_candidates=30, **SHORT)
     third, (record,) = train(serial, data, config, model)
     assert (record.batch, third.n_batches) == (3, 3)
     assert third.batches[2].n_prototypes > 0
