@@ -41,7 +41,7 @@ class Stream:
         table.to_csv(self.folder / f"{self.seed:04d}.csv", index=False)
 
     def refresh(self, *options: str) -> Result:
-        settings = ("--set", "candidates=40", "--set", "lambda_v=0.0003")
+        settings = ("--set", "candidates=80", "--set", "lambda_v=0.0003")
         return run_command("run", str(REFRESH), *settings, *options)
 
 
