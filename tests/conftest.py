@@ -1,7 +1,6 @@
 """Fixtures for all tests: clusters that end with the tests, and examples that repeat."""
 
 import contextlib
-import gc
 import os
 import shutil
 import signal
@@ -38,12 +37,6 @@ def pytest_configure() -> None:
         room = shutil.disk_usage(MEMORY_FOLDER).free
         if os.access(MEMORY_FOLDER, os.W_OK) and min(room, psutil.virtual_memory().available) >= MEMORY_NEEDED:
             os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY_FOLDER)
-
-
-def pytest_collection_finish() -> None:
-    """What tests and their modules are made of lives until the end: no collection of garbage looks through it again."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers() -> int | None:

@@ -174,8 +174,10 @@ def turns(seed: int, kills: float = 0.0, losses: float = 0.0) -> Iterator[World]
     """Another, empty world for the URLs."""
     fsspec.register_implementation("turns", TurnsFileSystem, clobber=True)
     before, TurnsFileSystem.world = TurnsFileSystem.world, World(seed, kills, losses)
+    gc.freeze()  # what is there already, which to collect would take longer than all that is done in the world
     try:
         yield TurnsFileSystem.world
     finally:
         TurnsFileSystem.world = before
         gc.collect()  # requests that Zarr made and never waited for warn here, and not in another test
+        gc.unfreeze()
