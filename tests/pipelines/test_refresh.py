@@ -136,9 +136,8 @@ def test_refresh__learns_notices_a_shift_and_can_be_undone(stream: Stream) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", [100, 200])
-def test_refresh__says_no_to_none_of_twenty_calm_runs(seed: int, stream: Stream) -> None:
-    stream.seed = seed
+def test_refresh__says_no_to_none_of_twenty_calm_runs(stream: Stream) -> None:
+    stream.seed = 100
     _check(stream, 20)
 
 
