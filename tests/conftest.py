@@ -11,7 +11,7 @@ import psutil
 import pytest
 from distributed import LocalCluster
 from hypothesis import settings
-from support.workers import started_as_forks
+from support.workers import cluster_of_processes
 
 from protodask.engine.threads import available_threads
 
@@ -50,24 +50,6 @@ EXIT_SECONDS = 10
 """How long a process that was told to end may take before it counts as left behind."""
 
 
-@contextlib.contextmanager
-def _cluster(n_workers: int, threads: int = 1) -> Iterator[LocalCluster]:
-    with (
-        started_as_forks() as environment,
-        LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=threads,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            memory_limit="1GiB",
-            env=environment,
-        ) as cluster,
-    ):
-        yield cluster
-
-
 def _left_behind(before: set[int]) -> list[str]:
     """Command lines of the processes started since, and not ended now."""
     started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
@@ -104,7 +86,7 @@ def start_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
 
         def start(n_workers: int) -> LocalCluster:
             if n_workers not in shared:
-                shared[n_workers] = clusters.enter_context(_cluster(n_workers))
+                shared[n_workers] = clusters.enter_context(cluster_of_processes(n_workers))
             return shared[n_workers]
 
         yield start
@@ -116,7 +98,7 @@ def own_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
     with contextlib.ExitStack() as clusters:
 
         def start(n_workers: int, threads: int = 1) -> LocalCluster:
-            return clusters.enter_context(_cluster(n_workers, threads))
+            return clusters.enter_context(cluster_of_processes(n_workers, threads))
 
         yield start
 

@@ -22,7 +22,7 @@ from chaos.faults import Killer, PassWatch, killed_in_pass, worker_processes
 from distributed import Client, LocalCluster
 from support.errors import refused
 from support.passes import FILL, NoiseSource
-from support.workers import started_as_forks
+from support.workers import cluster_of_processes
 
 from protodask import FitConfig, PrototypeSet, fit, ingest, predict, sample_data
 from protodask.data import Dataset
@@ -41,18 +41,7 @@ def cluster_of(n_workers: int, allowed_failures: int = 100) -> Iterator[LocalClu
     """Worker processes that are started again when they die; by default many in turn may have died with one task."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": allowed_failures}),
-        started_as_forks() as environment,
-        LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            memory_limit="1GiB",
-            silence_logs=logging.CRITICAL,
-            env=environment,
-        ) as cluster,
+        cluster_of_processes(n_workers, silence_logs=logging.CRITICAL) as cluster,
     ):
         yield cluster
 
