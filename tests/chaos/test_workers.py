@@ -32,7 +32,7 @@ from protodask.evaluation.model_scores import evaluate_model
 from protodask.prototypes.history import IterationDone
 from protodask.prototypes.persistence import model_fingerprint
 
-TWO_BATCHES = FitConfig.of("source", n_batches=2, n_candidates=300, tolerance=1e-7)
+TWO_BATCHES = FitConfig.of("source", n_batches=2, n_candidates=200, tolerance=1e-5)
 SMALL_CONFIG = FitConfig.of("source", n_batches=2, n_candidates=30, tolerance=1e-4)
 
 
@@ -54,7 +54,7 @@ def engine_of(cluster: LocalCluster) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return sample_data("checker", 20_000, tmp_path_factory.mktemp("data") / "d.zarr")
+    return sample_data("checker", 8_000, tmp_path_factory.mktemp("data") / "d.zarr")
 
 
 @pytest.fixture(scope="module")
