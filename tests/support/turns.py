@@ -12,6 +12,7 @@ import asyncio
 import gc
 import hashlib
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -62,6 +63,10 @@ class World:
             self.outcomes[name] = work()
         except BaseException as error:
             self.outcomes[name] = error
+            told: BaseException | None = error
+            while told is not None:  # what the frames hold would warn later, when the world is forgotten
+                traceback.clear_frames(told.__traceback__)
+                told = told.__context__
         finally:
             if self._loop is None:
                 self._end(name)

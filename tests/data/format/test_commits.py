@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -157,6 +159,18 @@ def test_writers__of_one_dataset_in_many_orders(seed: int) -> None:
     """A mistake that one order in 87 shows is missed once in a hundred times."""
     for number in range(seed, seed + 25):
         interleaved(10_000 + number, overwriters=max(number % 4 - 1, 0))
+
+
+def test_turns__leave_nothing_that_warns_in_another_test() -> None:
+    with warnings.catch_warnings(record=True) as meanwhile:
+        warnings.simplefilter("always")
+        interleaved(10_002, overwriters=1)
+    with warnings.catch_warnings(record=True) as later:
+        warnings.simplefilter("always")
+        gc.collect()
+    never_awaited = ["never awaited" in str(warning.message) for warning in (*meanwhile, *later)]
+    assert any(never_awaited)
+    assert not any(never_awaited[len(meanwhile) :])
 
 
 def test_append__of_whoever_is_first_to_commit_wins(make_arrays: Make, write: Write) -> None:
