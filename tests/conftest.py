@@ -16,9 +16,9 @@ from support.workers import cluster_of_processes
 from protodask.engine.threads import available_threads
 
 # A slow machine is no failure. By default examples derive from the source of the test, and from the constants of those
-# modules of the package that are imported by then; `--hypothesis-profile=explore` draws new ones, twice as many, which
-# `--hypothesis-seed` repeats.
-settings.register_profile("repeatable", deadline=None, derandomize=True, database=None, max_examples=50)
+# modules of the package that are imported by then; `--hypothesis-profile=explore` draws new ones, four times as many,
+# which `--hypothesis-seed` repeats.
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None, max_examples=25)
 settings.register_profile("explore", deadline=None, derandomize=False, database=None, print_blob=True)
 settings.load_profile("repeatable")
 

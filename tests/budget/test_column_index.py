@@ -155,6 +155,7 @@ def same(one: ColumnBudget, other: ColumnBudget) -> bool:
     return bool(key(one) == key(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", [False, True])
 def test_build_column_budget__goes_on_where_it_was_interrupted(
     built: ColumnBudget, data: Dataset, engine: Engine, tmp_path: Path, models: bool

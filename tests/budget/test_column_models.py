@@ -119,6 +119,7 @@ def fold_of_rows(engine: Engine, arrays: Arrays) -> NDArray[np.int8]:
     return np.concatenate([folds.folds(source.read(number)) for number in range(source.layout.n_blocks)])
 
 
+@pytest.mark.slow
 def test_accuracy__is_that_of_fits_to_a_dataset_of_these_columns_alone(
     rows: Arrays, data: Dataset, expected: dict[FeatureSet, float | None], tmp_path: Path
 ) -> None:
@@ -186,6 +187,7 @@ class CountingEngine(Engine):
         return super().run_pass(work, numbers)
 
 
+@pytest.mark.slow
 def test_expand__in_step_serves_all_fits_that_wait_with_one_pass(
     data: Dataset, expected: dict[FeatureSet, float | None]
 ) -> None:
@@ -220,6 +222,7 @@ def expected_of_two(data: Dataset) -> dict[FeatureSet, float | None]:
         return accuracies(expand, [frozenset({1}), frozenset({0, 1})])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True])
 def test_expand__of_models_of_two_batches_is_the_same_wherever_scores_are_kept(
     data: Dataset, expected_of_two: dict[FeatureSet, float | None], tmp_path: Path, stored: bool
@@ -246,6 +249,7 @@ def test_expand__without_weights_counts_rows(kind: str, tmp_path: Path) -> None:
         assert accuracy * 240 == pytest.approx(round(accuracy * 240), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 def test_expand__knows_the_noise_of_rows_or_of_whole_groups(grouped: bool, tmp_path: Path) -> None:
     arrays = make_arrays(240, "group" if grouped else "")
@@ -302,6 +306,7 @@ def with_overflow(part: FoldData) -> FoldData:
     return replace(part, data=replace(part.data, summary=replace(part.data.summary, squares=squares)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("company", ["in step", "side by side"])
 def test_expand__finds_whose_fit_it_is_that_fails_in_a_pass(
     data: Dataset, expected: dict[FeatureSet, float | None], company: Any, monkeypatch: pytest.MonkeyPatch

@@ -256,6 +256,7 @@ def test_expander__on_a_cluster_waits_for_no_round(cluster: Engine, tmp_path: Pa
     assert set(found) == set(SETS)
 
 
+@pytest.mark.slow
 def test_expander__sends_what_accuracy_refers_to_once_for_all_rounds(cluster: Engine, tmp_path: Path) -> None:
     sent: list[int] = []
 

@@ -70,6 +70,7 @@ def check_against_brute_force(seed: int, draws: int, most_features: int) -> None
             assert shortfall.min(initial=0) >= 0
 
 
+@pytest.mark.slow
 def test_build_index__is_at_most_alpha_below_brute_force() -> None:
     check_against_brute_force(seed=0, draws=60, most_features=6)
 

@@ -325,6 +325,7 @@ def test_explore__within_a_budget_of_fits_comes_closer_than_by_aiming_at_the_end
     assert np.mean(reached) < 0.3
 
 
+@pytest.mark.slow
 def test_explore__out_of_fits_takes_the_widest_gaps_of_a_layer() -> None:
     cut = 0
     for seed in range(20):

@@ -254,6 +254,7 @@ class World:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("search", "n_rows"), [("all", 300), ("all", 3000), ("greedy", 300)])
 def test_margin__holds_with_the_guarantee_where_the_truth_is_known(search: Any, n_rows: int) -> None:
     draws, missed, missed_without = 60, 0, 0
@@ -277,6 +278,7 @@ def test_margin__holds_with_the_guarantee_where_the_truth_is_known(search: Any, 
     assert missed_without > 0.2 * draws, "the estimates are so good that nothing was tested"
 
 
+@pytest.mark.slow
 def test_margin__holds_for_models_that_are_cross_validated() -> None:
     draws, missed = 25, 0
     shift = np.array([0.9, 0.5, 0.3])

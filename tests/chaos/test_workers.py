@@ -32,6 +32,8 @@ from protodask.evaluation.model_scores import evaluate_model
 from protodask.prototypes.history import IterationDone
 from protodask.prototypes.persistence import model_fingerprint
 
+pytestmark = pytest.mark.slow
+
 TWO_BATCHES = FitConfig.of("source", n_batches=2, n_candidates=200, tolerance=1e-5)
 SMALL_CONFIG = FitConfig.of("source", n_batches=2, n_candidates=30, tolerance=1e-4)
 
@@ -91,7 +93,6 @@ def small_model(small: Dataset) -> PrototypeSet:
         return fit(small, SMALL_CONFIG, engine=engine).model
 
 
-@pytest.mark.slow
 def test_fit__whose_worker_is_killed(small: Dataset, small_model: PrototypeSet, cluster: LocalCluster) -> None:
     with engine_of(cluster) as engine, killed_in_pass(cluster, 5) as killed:
         model = fit(small, SMALL_CONFIG, engine=engine).model
@@ -99,7 +100,6 @@ def test_fit__whose_worker_is_killed(small: Dataset, small_model: PrototypeSet, 
     assert model_fingerprint(model) == model_fingerprint(small_model)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_fit__while_workers_are_killed(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     model, killer = fit_under_fire(dataset, seed=1, kills=3)
@@ -108,7 +108,6 @@ def test_fit__while_workers_are_killed(dataset: Dataset, undisturbed: PrototypeS
     assert killer.in_mid_pass >= 1
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_fit__while_all_workers_are_killed_at_once(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     model, killer = fit_under_fire(dataset, seed=2, kills=6, all_at_once=True)
@@ -116,7 +115,6 @@ def test_fit__while_all_workers_are_killed_at_once(dataset: Dataset, undisturbed
     assert killer.in_mid_pass >= 3
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_fit__with_fifty_kills_of_workers(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     killed = in_mid_pass = runs = 0
@@ -129,7 +127,6 @@ def test_fit__with_fifty_kills_of_workers(dataset: Dataset, undisturbed: Prototy
     assert in_mid_pass >= runs
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_fit__with_a_worker_that_joins_late(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     with cluster_of(1) as cluster, engine_of(cluster) as engine:
@@ -145,7 +142,6 @@ def test_fit__with_a_worker_that_joins_late(dataset: Dataset, undisturbed: Proto
     assert model_fingerprint(model) == model_fingerprint(undisturbed)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_fit__with_a_worker_that_stands_still_for_a_while(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     watch = PassWatch()
@@ -167,7 +163,6 @@ def test_fit__with_a_worker_that_stands_still_for_a_while(dataset: Dataset, undi
     assert model.batches[0].feature_weight.tobytes() == undisturbed.batches[0].feature_weight.tobytes()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_reduce__that_fills_the_memory_of_its_workers_says_so() -> None:
     with (
@@ -247,9 +242,7 @@ def under_fire(work: Work, folder: Path, expected: Any, seed: int, kills: int) -
 NAMES = ["ingest", "predict", "evaluate"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "ingest" else name for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_passes__whose_worker_is_killed(
     small_works: dict[str, Work], name: str, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -264,7 +257,6 @@ def test_passes__whose_worker_is_killed(
     assert leftovers(stormy) == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", NAMES)
 def test_passes__while_workers_are_killed(works: dict[str, Work], name: str, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_build__as_json_has_failures_guarantee_and_answers(
     assert "3 of 8 sets" in call("info", tmp_path / "index").stdout
 
 
+@pytest.mark.slow
 def test_build__greedily(call: Call, example: Any, costs: Path, tmp_path: Path) -> None:
     place = tmp_path / "index"
     done = call("budget", "build", example.data, "--costs", costs, "--out", place, "--search", "greedy", *FAST)

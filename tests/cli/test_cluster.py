@@ -70,6 +70,7 @@ with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **options)
 """
 
 
+@pytest.mark.slow
 def test_fit__whose_scheduler_dies_says_so_without_a_traceback(example: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "protodask", "fit", example.data, "--out", tmp_path / "m.zarr", "--tolerance", "0"]
     cluster = subprocess.Popen([sys.executable, "-c", CLUSTER], stdout=subprocess.PIPE, cwd=tmp_path, text=True)
@@ -98,6 +99,7 @@ def test_fit__over_tls_gives_the_same_model(secure: Secure, call: Call, example:
     assert _fingerprint(call, tmp_path / "here.zarr") == _fingerprint(call, tmp_path / "there.zarr")
 
 
+@pytest.mark.slow
 def test_run__carries_out_a_pipeline_over_tls(secure: Secure, call: Call, tmp_path: Path) -> None:
     steps = tmp_path / "steps.yaml"
     data = tmp_path / "data.zarr"

@@ -134,6 +134,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_main__waits_for_the_thread_that_reads() -> None:
     done = run_python("-c", BUSY)
     assert (done.returncode, done.stderr) == (0, "")
@@ -164,6 +165,7 @@ for words in (["info", sys.argv[1]], ["fit", "--help"])[: int(sys.argv[2])]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoding", "commands"), [("ascii", 1), ("latin-1", 2)])
 def test_main__writes_letters_that_the_stream_does_not_have(encoding: str, commands: int, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y\n1,\u05e9\n2,no\n3,\u05e9\n4,no\n", encoding="utf-8")

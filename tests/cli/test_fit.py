@@ -77,6 +77,7 @@ def test_fit__says_where_its_defaults_were_guesses(call: Call, example: Any, tmp
         assert ("`protodask tune`" in done.stdout) == said
 
 
+@pytest.mark.slow
 def test_fit__with_feature_weights_by_class(call: Call, example: Any, tmp_path: Path) -> None:
     model, page, scores = tmp_path / "model.zarr", tmp_path / "page.html", tmp_path / "scores.zarr"
     done = call("fit", example.data, "--out", model, "--feature-weights", "class", "--batches", 2, *QUICK, "--json")

@@ -78,6 +78,7 @@ def test_info__says_what_missing_values_count_as(call: Call, tmp_path: Path) -> 
     check_failed(done, 1, "bad-value", "'income'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_files_with_a_column_without_any_value(ending: str, call: Call, tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(200, 2))

@@ -69,6 +69,7 @@ def test_plan__that_does_not_fit_says_what_would(call: Call, wide: Path) -> None
     assert less.exit_code == 3
 
 
+@pytest.mark.slow
 def test_fit__that_does_not_fit_leaves_nothing(call: Call, wide: Path, tmp_path: Path) -> None:
     done = call(
         "fit", wide, "--out", tmp_path / "m.zarr", "--candidates", 400, "--threads", 1, "--memory-limit", "300MiB"
@@ -77,6 +78,7 @@ def test_fit__that_does_not_fit_leaves_nothing(call: Call, wide: Path, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_plan__on_workers_tells_driver_and_worker_apart(call: Call, example: Any) -> None:
     done = call("plan", example.data, "--candidates", 40, "--workers", 1, "--memory-limit", "1GiB", "--no-calibrate")
     assert done.exit_code == 0, done.output

@@ -31,6 +31,7 @@ def test_report__writes_one_file_that_says_what_evaluate_says(call: Call, exampl
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
 
 
+@pytest.mark.slow
 def test_report__of_raw_tables_measures_drift_from_the_training_data(
     call: Call, example: Any, write_table: Callable[..., Path], tmp_path: Path
 ) -> None:

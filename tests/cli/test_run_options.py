@@ -414,6 +414,7 @@ def test_run__up_to_a_step(folder: Path, call: Call) -> None:
         check_failed(wrong, 2, code, fact)
 
 
+@pytest.mark.slow
 def test_run__one_that_is_ended_says_so(folder: Path) -> None:
     line = "run p.yaml --set rows=100000000 --log json --log-file run.log --metrics p.prom"
     with start_command(*line.split(), cwd=folder, stderr=subprocess.PIPE) as process:

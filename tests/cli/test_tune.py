@@ -75,6 +75,7 @@ def test_tune__options_reach_the_search(call: Call, example: Any, tmp_path: Path
     }
 
 
+@pytest.mark.slow
 def test_tune__json_is_what_the_model_keeps(tuned: Path) -> None:
     said = json.loads((tuned / "said.json").read_text())
     model = load_model(tuned / "model.zarr")
@@ -216,6 +217,7 @@ def test_tune__killed_goes_on_to_the_same_model(call: Call, example: Any, tuned:
     assert after["settings"] == whole["settings"]
 
 
+@pytest.mark.slow
 def test_tune__is_done_when_all_it_makes_is_there(call: Call, example: Any, tuned: Path, tmp_path: Path) -> None:
     arguments = (call, example.data, tmp_path / "m.zarr", "--run-dir", tmp_path / "run", "--table", tmp_path / "t.csv")
     shutil.copytree(tuned / "run", tmp_path / "run")
@@ -248,6 +250,7 @@ def test_tune__existing_output_is_refused_before_any_work(
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
+@pytest.mark.slow
 def test_tune__config_gives_the_other_settings(call: Call, example: Any, tmp_path: Path) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text("lambda-w: 1e-5\nalpha-v: 0.5\ncandidates: 99\n")
@@ -265,6 +268,7 @@ def test_tune__more_folds_than_rows_of_a_class(call: Call, tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "table.csv"]
 
 
+@pytest.mark.slow
 def test_tune__too_little_memory_is_refused_with_what_would_do(call: Call, tmp_path: Path) -> None:
     assert call("sample-data", "blobs", "--rows", 400, "--features", 3000, "--out", tmp_path / "d.zarr").exit_code == 0
     done = call("tune", tmp_path / "d.zarr", "--out", tmp_path / "m.zarr", "--memory-limit", "300MB")
@@ -298,6 +302,7 @@ def test_tune__keeps_groups_together_and_says_so(call: Call, tmp_path: Path) -> 
     assert lowest["--group"] > 0.6
 
 
+@pytest.mark.slow
 def test_tune__names_the_ranges_that_may_be_too_narrow(call: Call, example: Any, tmp_path: Path) -> None:
     said = tune(
         call, example.data, tmp_path / "m.zarr", "--lambda-v-range", 1e-3, 1e3, "--trials", 2, "--max-batches", 1

@@ -174,6 +174,7 @@ def test_compose__driver_passes_arguments_on(compose: Any, tmp_path: Path) -> No
     assert done.stdout.split("\n")[:6] == ["fit", "a b", "--out", "m", "--scheduler", "tls://scheduler:8786"]
 
 
+@pytest.mark.slow
 def test_healthcheck__of_a_real_scheduler(tmp_path: Path) -> None:
     port = free_port()
     check = [sys.executable, FOLDER / "healthcheck.py"]

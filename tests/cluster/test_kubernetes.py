@@ -72,6 +72,7 @@ def operator_schema() -> Any:
     return schema
 
 
+@pytest.mark.slow
 def test_cluster__is_what_the_operator_takes(operator_schema: Any) -> None:
     import jsonschema
 

@@ -108,6 +108,7 @@ time.sleep(30)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_jobqueue__a_driver_that_is_stopped_ends_by_itself(how: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", DRIVING, str(CLUSTER / "slurm" / "jobqueue.py"), DRIVEN, str(tmp_path)]

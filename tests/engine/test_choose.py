@@ -71,6 +71,7 @@ def test_thread_engine__states_its_limits() -> None:
         assert (engine.scheduler.n_threads, engine.scheduler.memory_bytes) == (3, 12345)
 
 
+@pytest.mark.slow
 def test_local_engine__runs_on_workers_with_a_limit_and_ends_them() -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     source = array_source({"x": np.arange(5000.0)}, block_rows=1024)

@@ -197,6 +197,7 @@ def test_open_engine__of_a_client_leaves_it_connected(address: str) -> None:
         assert client.submit(len, (1, 2, 3)).result(timeout=30) == 3
 
 
+@pytest.mark.slow
 def test_open_engine__that_fails_leaves_no_noise_at_exit(tmp_path: Path) -> None:
     program = """
 from protodask.engine import open_engine
@@ -352,6 +353,7 @@ def test_reduce__merges_the_partials_of_many_workers_on_them(
             engine.reduce(source, REFUSE, 40)
 
 
+@pytest.mark.slow
 def test_reduce__that_failed_leaves_nothing_running(cluster: Engine, tmp_path: Path) -> None:
     source = NoiseSource(Layout(640, 16), f"left-{tmp_path}", log=tmp_path)
     with refused("bad-value", "Block 1"):

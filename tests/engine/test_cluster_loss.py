@@ -62,6 +62,7 @@ def in_mid_pass(source: NoiseSource, action: Callable[[], object]) -> Iterator[N
         acted.result()
 
 
+@pytest.mark.slow
 def test_reduce__without_a_worker_ends_after_the_stated_time(start_cluster: StartCluster) -> None:
     cluster = start_cluster(0)
     with (
@@ -224,6 +225,7 @@ def test_reduce__after_the_scheduler_died_between_two_passes_says_so(tmp_path: P
             engine.share(np.arange(3.0))
 
 
+@pytest.mark.slow
 def test_reduce__of_functions_that_the_workers_cannot_import_fails(
     start_cluster: StartCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,6 +229,7 @@ def test_cluster_engine__computes_over_tls(scheduler: str, ours: Path) -> None:
         assert _sum_on(engine) == 4950.0
 
 
+@pytest.mark.slow
 def test_open_engine__takes_certificates_from_the_configuration_of_dask(scheduler: str, ours: Path) -> None:
     files = tls_files(ours)
     settings = {"ca-file": files.ca, "client.cert": files.certificate, "client.key": files.key}

@@ -130,6 +130,7 @@ def test_processes__threads() -> None:
     assert small.usable_bytes == INTERPRETER_BYTES + LEAST_WORKING_BYTES
 
 
+@pytest.mark.slow
 def test_processes__workers(start_cluster: Callable[[int], Any]) -> None:
     with Client(start_cluster(2), set_as_default=False) as client, open_engine(client) as engine:
         found = engine.scheduler.processes()

@@ -56,6 +56,7 @@ def test_process_memory_limit__of_a_control_group(tmp_path: Path, monkeypatch: p
     assert process_memory_limit() == 2**27
 
 
+@pytest.mark.slow
 def test_fit__in_memory_imports_no_cluster() -> None:
     # Which takes a third of a second.
     code = (

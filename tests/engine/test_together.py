@@ -77,6 +77,7 @@ def test_run_together__gives_each_job_the_bits_it_has_alone(engine: Engine, comp
     assert together(engine, source, range(9), rounds, company, most) == alone(range(9), rounds)
 
 
+@pytest.mark.slow
 def test_run_together__gives_the_same_bits_on_a_cluster(start_cluster: StartCluster) -> None:
     with open_engine(start_cluster(2).scheduler_address) as engine:
         source = NoiseSource(LAYOUT, "noise")

@@ -162,6 +162,7 @@ def test_auc__bound_becomes_as_small_as_is_asked_for() -> None:
     assert passes == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_auc__ends_with_the_bound_it_has() -> None:
     rows = random_rows(20_000, 3)
     found = in_bins(rows, 0.1, 1024, most_error=0.0)

@@ -151,6 +151,7 @@ def test_half_width__does_not_know_where_squares_of_weights_vanish() -> None:
     assert half_width(class_totals(positive, weight)) < half_width(class_totals(positive, weight * 1e-200)) == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("positives", "negatives", "shift"), [(12, 200, 1.0), (40, 40, 2.0), (300, 300, 0.5)])
 def test_area_interval__covers_about_as_often_as_it_says(positives: int, negatives: int, shift: float) -> None:
     true = float(norm.cdf(shift / math.sqrt(2)))

@@ -169,6 +169,7 @@ def promotions(repeats: int, n_rows: int, cluster: int, gain: float, rows: int |
     return passed / repeats
 
 
+@pytest.mark.slow
 def test_compare_paired__rarely_promotes_an_equal_and_mostly_a_better_model() -> None:
     noise = norm.ppf(0.9999) * math.sqrt(0.05 * 0.95 / 400)
     assert 0.01 < promotions(400, 2000, 4, 0.0) < 0.05 + noise

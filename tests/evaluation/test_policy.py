@@ -442,6 +442,7 @@ def check_simulation(rate: float, repetitions: int, least: float, most: float) -
         assert least <= covered <= most, f"{name}: {covered:.1%} of the intervals cover the truth"
 
 
+@pytest.mark.slow
 def test_policy_value__is_unbiased_and_its_intervals_cover() -> None:
     check_simulation(0.01, 200, 0.91, 0.99)
 

@@ -166,6 +166,7 @@ def test_split__takes_no_other_part_of_as_many_rows_for_the_one_that_is_asked_fo
     assert rows_of(training) == [row for row in range(60) if row not in drawn[other]]
 
 
+@pytest.mark.slow
 def test_split__killed_between_the_parts_is_completed(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

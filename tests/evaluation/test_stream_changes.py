@@ -160,6 +160,7 @@ def alarms(stream: Stream, n_rows: int, reference_rows: int, runs: int, repeats:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [500, 5000])
 def test_compare_profiles__is_silent_on_an_unchanged_stream(n_rows: int) -> None:
     assert not any(alarms(calm, n_rows, 3000, runs=20, repeats=2))
@@ -217,6 +218,7 @@ def test_compare_profiles__sees_changes(
     assert np.mean(pairs) >= in_two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rates", [(1.0, 0.05), (0.02, 1.0)])
 def test_compare_profiles__of_thinned_rows_is_silent_without_a_change_and_sees_one(rates: tuple[float, float]) -> None:
     rng, quiet, loud = np.random.default_rng(8), 0, 0

@@ -283,6 +283,7 @@ def test_subsample__works_in_a_remote_store(tmp_path: Path) -> None:
         subsample(there, "memory://subsample/part", budget=100)
 
 
+@pytest.mark.slow
 def test_subsample__needs_no_memory_for_rows(engine_of_one: Engine, tmp_path: Path) -> None:
     width, peaks = 64, []
     columns = [Column(f"x{number}") for number in range(width)]

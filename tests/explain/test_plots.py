@@ -557,6 +557,7 @@ def test_scatter_plot__of_prototypes_alone_or_of_nothing(make_model: MakeModel) 
     assert draw(scatter_plot(make_model(prototypes=()))) == ["The model looks at no feature."]
 
 
+@pytest.mark.slow
 def test_scatter_plot__of_thirty_classes(make_model: MakeModel) -> None:
     rng = np.random.default_rng(0)
     model = named(make_model(prototypes=(100,), n_classes=30))
@@ -637,6 +638,7 @@ def test_plots__draw_in_the_colours_of_the_palette(svgs: dict[str, str]) -> None
         assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) <= named_colors
 
 
+@pytest.mark.slow
 def test_plots__keep_their_texts_inside_at_any_width(figures: dict[str, Figure]) -> None:
     for name in figures.keys() - {"map of one name"}:
         figure = figures[name]

@@ -348,6 +348,7 @@ def test_score_each_file__whatever_happens(engine: Engine, actions: list[tuple[s
         check_rows(pd.concat([*there, *taken]), seen)
 
 
+@pytest.mark.slow
 def test_score_each_file__every_death_once(engine: Engine, tmp_path: Path) -> None:
     """Two runs over three files, the first of which dies at each operation in turn, also while it notes them."""
     contents = {str(seed): content_of(seed) for seed in range(3)}

@@ -20,6 +20,7 @@ def write(path: Path, seed: int, n_rows: int = 600, shift: float = 0.0) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_monitor__says_no_once_the_stream_has_shifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     training, held_out = write(tmp_path / "training.csv", 1), write(tmp_path / "held-out.csv", 2, 1500)

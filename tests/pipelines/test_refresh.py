@@ -141,6 +141,7 @@ def test_refresh__says_no_to_none_of_twenty_calm_runs(stream: Stream) -> None:
     _check(stream, 20)
 
 
+@pytest.mark.slow
 def test_refresh__a_turned_relation_is_noticed_though_features_are_as_before(stream: Stream) -> None:
     stream.arrive()
     assert stream.refresh().exit_code == 0

@@ -27,6 +27,7 @@ def run(*options: str) -> Result:
     return run_command("run", TRAIN, "--set", "candidates=30", *options)
 
 
+@pytest.mark.slow
 def test_train__goes_from_a_table_to_the_champion_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("history").mkdir()

@@ -71,6 +71,7 @@ def test_evaluations__do_not_depend_on_those_before(precision: Precision) -> Non
         assert evaluate(problem, block, theta(number)) == evaluate(replace(problem), block, theta(number))
 
 
+@pytest.mark.slow
 def test_evaluations__on_threads_that_share_a_problem_have_the_bits_of_one(precision: Precision) -> None:
     problem, block, theta = make_round(precision=precision)
     expected = [evaluate(replace(problem), block, theta(number)) for number in range(8)]

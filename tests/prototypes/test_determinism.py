@@ -166,10 +166,8 @@ def address(start_cluster: StartCluster) -> str:
     return str(start_cluster(2).scheduler_address)
 
 
-@pytest.mark.parametrize(
-    ("workers", "kinds"),
-    [(2, ["float64", "class", "float64"]), pytest.param(3, ["float32", "class"], marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "kinds"), [(2, ["float64", "class", "float64"]), (3, ["float32", "class"])])
 def test_fit__is_the_same_on_a_cluster_cold_and_warm(
     address: str,
     start_cluster: StartCluster,
@@ -198,6 +196,7 @@ def test_fit__of_draws_is_the_same_on_a_cluster(
     assert_same_history(found.history, expected.history)
 
 
+@pytest.mark.slow
 def test_steps__are_taken_by_the_driver_of_a_cluster(
     address: str,
     engine: Engine,
@@ -215,6 +214,7 @@ def test_steps__are_taken_by_the_driver_of_a_cluster(
     assert_same_bits(run.model, fit(dataset, settings, engine=engine).model)
 
 
+@pytest.mark.slow
 def test_plan__calibrated_on_workers(address: str, dataset: Dataset) -> None:
     with Client(address, set_as_default=False) as client:
         found = plan(dataset, FitConfig.of("source", n_candidates=30, max_iterations=11, tolerance=1.0), client)
@@ -260,6 +260,7 @@ def test_training__with_scores_in_a_store_is_the_same(
     assert_same_bits(model(partial(score_keeper, len(dataset.classes), str(tmp_path))), held)
 
 
+@pytest.mark.slow
 def test_fit__of_another_block_size_draws_the_same_candidates_and_agrees_within_rounding(
     engine: Engine, rows: Arrays, expected: Expected, tmp_path: Path
 ) -> None:

@@ -245,6 +245,7 @@ def test_training__is_that_on_the_differences_as_columns(
             np.testing.assert_allclose(values, raw[batch.row, feature], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_model__sees_what_is_left_of_columns_that_go_together() -> None:
     arrays, fresh = stones(600), stones(2000, seed=1)
     losses = {}
@@ -421,6 +422,7 @@ def test_surface__leaves_out_differences_with_a_feature_of_the_plane(make_model:
     assert len(still.prototypes) == batch.n_prototypes
 
 
+@pytest.mark.slow
 def test_fit__with_differences_has_the_same_bits_on_any_number_of_threads(assert_same_bits: SameBits) -> None:
     arrays = stones(500)
     found = []

@@ -95,6 +95,7 @@ def test_held_out_parts__hold_out_one_fold_after_the_other(
         np.testing.assert_array_equal(held[draw], held[draw - 4])
 
 
+@pytest.mark.slow
 def test_fitting__has_the_same_bits_in_any_company(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits
 ) -> None:

@@ -53,7 +53,8 @@ EXPECTED_SKIPS = {
 }
 
 
-@pytest.mark.parametrize(("n_draws", "tolerance"), [(1, 1e-2), pytest.param(None, 0.1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_draws", "tolerance"), [(1, 1e-2), (None, 0.1)])
 def test_estimator__passes_the_checks_of_scikit_learn(n_draws: int | None, tolerance: float) -> None:
     results = check_estimator(
         PrototypeSetClassifier(n_draws=n_draws, n_candidates=20, tolerance=tolerance, max_iterations=20),

@@ -218,6 +218,7 @@ def test_forgiving_columns__are_told_apart_behind_categories() -> None:
     assert filled["high"] == pytest.approx(frame["high"].mean(), abs=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dask", "zarr"])
 def test_rows_for_a_fitted_model__are_encoded_as_its_own(kind: str, tmp_path: Path) -> None:
     # Their own means, and which of their columns have missing values, are of no interest.

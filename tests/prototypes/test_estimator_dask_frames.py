@@ -151,6 +151,7 @@ def test_fit__takes_weights_beside_text(lazy: bool, narrow: Any) -> None:
     same_models(found, PrototypeSetClassifier(**SETTINGS).fit(frame, y, weight), exact=True)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")
 @pytest.mark.parametrize("names", [["Länge in cm", "7"], ["Länge in cm", "city"]], ids=["numbers", "text"])
 def test_fit__reads_files_that_dask_joins(names: list[str], tmp_path: Path) -> None:
@@ -165,6 +166,7 @@ def test_fit__reads_files_that_dask_joins(names: list[str], tmp_path: Path) -> N
     assert found.score(lazy[names], lazy["label"]) == expected.score(frame[names], y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "way"),
     [(["Länge in cm", "7"], "p2p"), (["Länge in cm", "city"], "disk")],
@@ -179,6 +181,7 @@ def test_fit__gives_each_row_its_label_whatever_order_dask_shuffles_them_to(name
         assert found.score(lazy[names], lazy["label"]) == found.score(frame[names], frame["label"]) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["set_index", "merge"])
 def test_fit__gives_each_row_its_label_where_dask_joins_files_of_few_columns(way: str, tmp_path: Path) -> None:
     frame, _ = make_frame(missing=False)
@@ -208,6 +211,7 @@ def test_fit__of_some_partitions_is_that_of_their_rows(narrow: Any) -> None:
     same_models(found, PrototypeSetClassifier(**SETTINGS).fit(frame[30:131], y[30:131]), exact=True)
 
 
+@pytest.mark.slow
 def test_fit__never_has_more_than_a_few_partitions_in_memory() -> None:
     frame, y = make_frame(missing=False)
     frame = frame[["Länge in cm", "city"]].assign(label=y)

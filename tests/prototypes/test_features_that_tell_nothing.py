@@ -64,6 +64,7 @@ def test_a_constant_column__does_not_change_answers_when_it_changes(n_rows: int,
     assert found.score(x[:, [0, 0, 1]], y) > 0.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [300, MANY])
 def test_constant_columns__do_not_change_a_fit(n_rows: int) -> None:
     x, y = make_rows(n_rows)

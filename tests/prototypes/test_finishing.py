@@ -199,6 +199,7 @@ def test_tune__finishes_what_was_chosen_alone(tmp_path: Path, engine: Engine, ma
     assert (found.history[0].on_all_rows > 0, before.history[0].on_all_rows) == (True, 0)
 
 
+@pytest.mark.slow
 def test_classifier__learns_from_rows_held_out(make_rows: MakeRows) -> None:
     arrays = make_rows(300, 6)
     X, y = arrays["features"], arrays["target"]

@@ -289,6 +289,7 @@ def test_training__is_that_on_the_forms_themselves(
         np.testing.assert_array_equal(batch.prototypes, raw[batch.row][:, batch.feature_index])
 
 
+@pytest.mark.slow
 def test_model__does_not_mind_heavy_tails() -> None:
     arrays = lognormal(900)
     x, y = arrays["features"], arrays["target"]
@@ -524,6 +525,7 @@ def test_forms__are_remembered_as_they_were_learned(engine: Engine) -> None:
     assert {"columns", "values", "scores", "levels", "others", "factor", "narrow"} == forms.arrays().keys()
 
 
+@pytest.mark.slow
 def test_fit__learns_bands() -> None:
     cuts = (-1.2, -0.5, -0.1, 0.2, 0.7, 1.3)
     train, test = (banded(1500, seed, cuts, noise=0.0) for seed in (0, 1))

@@ -152,6 +152,7 @@ def test_search__stops_no_fit_by_the_rows_that_it_is_judged_by(
         assert part.data.held_out_weight == held.sum()
 
 
+@pytest.mark.slow
 def test_search__of_fits_that_hold_rows_out_is_the_same_for_rows_in_memory(
     tmp_path: Path, engine: Engine, make_rows: MakeRows
 ) -> None:

@@ -92,6 +92,7 @@ def test_training__warns_once_whatever_the_number_of_fits(way: str, tmp_path: Pa
     assert "142.9 times the mean" in said[0]
 
 
+@pytest.mark.slow
 def test_commands__say_it_in_a_line(tmp_path: Path) -> None:
     data = written(make_arrays(1000), tmp_path / "data")
     options = ["--candidates", "20", "--max-iterations", "3"]

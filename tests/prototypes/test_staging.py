@@ -345,7 +345,8 @@ def interrupt(event: FitEvent) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("company", ["side by side", pytest.param("in step", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("company", ["side by side", "in step"])
 def test_draws__take_their_steps_in_any_company(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, company: Company
 ) -> None:
@@ -444,6 +445,7 @@ def small_problem(rows: int = 400) -> tuple[RoundProblem, dict[str, NDArray[Any]
     return problem, {"features": features, TARGET.name: target}
 
 
+@pytest.mark.slow
 def test_steps__are_adams_in_logarithms(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the formula, of the value's differences over rows that no block order decides about."""
     problem, arrays = small_problem(170)  # 127 rows are trained on, two blocks: a step looks at all of them

@@ -100,6 +100,7 @@ def test_registry__needs_a_place_of_its_own(bucket: str, model_at: Models) -> No
         Registry.open(f"{bucket}/bad")
 
 
+@pytest.mark.slow
 def test_publish__by_several_at_once(bucket: str, model_at: Models) -> None:
     place = f"{bucket}/models"
     numbers: list[int] = []
@@ -141,6 +142,7 @@ def interrupted_once(action: Callable[[], object], patch: pytest.MonkeyPatch) ->
     patch.setattr(registry_module, "copy_group", copying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bucket", "memory"])
 def test_publish__that_another_one_overtook_begins_again(
     kind: str, server: str, model_at: Models, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +156,7 @@ def test_publish__that_another_one_overtook_begins_again(
     assert len(list_names(registry.path, "versions")) == 2
 
 
+@pytest.mark.slow
 def test_change__leaves_alone_what_another_one_is_writing(
     bucket: str, model_at: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +177,7 @@ def test_change__leaves_alone_what_another_one_is_writing(
     assert registry.aliases == {"champion": 2, "previous": 1, "trial": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["before the tag", "after it"])
 def test_change__of_what_another_one_changed_while_it_was_read_loses_nothing(
     bucket: str, model_at: Models, monkeypatch: pytest.MonkeyPatch, first: bool

@@ -206,6 +206,7 @@ def check_noise_that_outweighs(formulation: str, signal: float) -> None:
     assert found.passes <= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("formulation", "signal"), [("SBMV", 1.4), ("SBMV-I", 3.0), ("MC", 1.7), ("S", 0.5)])
 def test_noise_that_outweighs_the_classes__takes_few_passes(formulation: str, signal: float) -> None:
     check_noise_that_outweighs(formulation, signal)

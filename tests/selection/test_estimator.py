@@ -49,6 +49,7 @@ def test_search_cv__fits_what_it_chose(rows: Arrays, fitted: PrototypeSetSearchC
     assert set(pd.DataFrame(fitted.cv_results_)) >= {"lambda_v", "batches", "mean", "fold_3", "selected"}
 
 
+@pytest.mark.slow
 def test_search_cv__finds_the_same_for_lazy_rows(rows: Arrays, fitted: PrototypeSetSearchCV) -> None:
     lazy = PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(
         da.from_array(rows["features"], chunks=(64, 3)),

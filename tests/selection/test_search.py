@@ -146,6 +146,7 @@ def test_run_search__ends_a_setting_that_gains_nothing(parts: list[FoldData], en
     assert len(found[0]) == 3
 
 
+@pytest.mark.slow
 def test_run_search__tells_of_every_batch_and_every_setting(parts: list[FoldData], engine: Engine) -> None:
     events: list[SearchEvent] = []
     found = search_with(engine, parts, EVERY, "in step", 20, listen=events.append)

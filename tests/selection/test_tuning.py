@@ -89,6 +89,7 @@ def test_tune__keeps_the_search_with_the_model(expected: TuneRun, tmp_path: Path
     assert len(as_rows(run.search)) == len(run.search.trials)
 
 
+@pytest.mark.slow
 def test_tune__in_two_stages_searches_penalties_and_then_batches(dataset: Dataset, engine: Engine) -> None:
     search = replace(
         SEARCH, strategy="two-stage", method="random", n_trials=4, rule="best", patience=9, lambda_w=(1e-4, 1e-2)

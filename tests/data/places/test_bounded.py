@@ -181,6 +181,7 @@ def test_seal__refuses_what_no_reader_would_take() -> None:
         seal({"squares": float("inf")}, "dataset")
 
 
+@pytest.mark.slow
 def test_seal__of_the_most_that_is_sealed_can_be_read(tmp_path: Path) -> None:
     record = seal({"format": KIND.format, "version": 1, "values": ["x"] * (MAX_JSON_ITEMS - 2**11)}, KIND.name)
     (tmp_path / "zarr.json").write_text(json.dumps({"attributes": record}, indent=2))

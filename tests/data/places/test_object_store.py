@@ -87,6 +87,7 @@ def run(*arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "new"), [("csv", True), ("parquet", False)])
 def test_ingest__of_objects_whose_names_look_like_globs(
     form: str, new: bool, engine: Engine, bucket: str, tmp_path: Path

@@ -398,6 +398,7 @@ def test_ingest__of_dask_arrays_of_unknown_length(engine: Engine, tmp_path: Path
     np.testing.assert_array_equal(found.read(0)["features"], features[features[:, 1] > 0].astype(np.float32))
 
 
+@pytest.mark.slow
 def test_ingest__holds_no_data_of_a_frame_after_it(engine: Engine, tmp_path: Path) -> None:
     held = pd.DataFrame({"x": np.arange(40) / 8, "y": np.arange(40) % 2})
     alive = weakref.ref(held)
@@ -878,6 +879,7 @@ def test_ingest__takes_targets_beside_a_dask_frame_row_by_row(known: bool, engin
             ingest((one, targets), tmp_path / "d", overwrite=True, engine=engine)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")
 def test_ingest__reads_files_that_dask_joins(engine: Engine, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 20)).astype(np.float32)
@@ -1033,6 +1035,7 @@ def client(start_cluster: Callable[[int], LocalCluster]) -> Iterator[Client]:
         yield connected
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ingest__on_workers_is_the_same(client: Client, expected: Dataset, tmp_path: Path) -> None:
     make_frame().to_csv(tmp_path / "t.csv", index=False)
@@ -1048,6 +1051,7 @@ def test_ingest__on_workers_is_the_same(client: Client, expected: Dataset, tmp_p
     assert not (tmp_path / "bad").exists()
 
 
+@pytest.mark.slow
 def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
     client: Client, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1066,6 +1070,7 @@ def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
     assert found.key == whole.key
 
 
+@pytest.mark.slow
 def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 2))
     labels = (features[:, 0] > 0).astype(int)

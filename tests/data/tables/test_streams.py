@@ -74,6 +74,7 @@ def test_ingest__of_a_stream_whatever_its_batches(expected: Dataset, length: int
     assert found.key == expected.key
 
 
+@pytest.mark.slow
 def test_ingest__holds_no_stream_as_a_whole(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "GROUP_BYTES", 2**16)
     held = []

@@ -139,6 +139,7 @@ def test_sample_data__writes_what_the_source_has(engine: Engine, tmp_path: Path)
     assert sample_data("xor", 10, tmp_path / "xor", engine=engine, overwrite=True).n_rows == 10
 
 
+@pytest.mark.slow
 def test_sample_data__needs_no_memory_for_rows(engine: Engine, tmp_path: Path) -> None:
     def peak(rows: int) -> int:
         tracemalloc.start()

@@ -19,9 +19,12 @@ from protodask.prototypes.model import PrototypeSet
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="needs Chromium and chromedriver on the PATH: install both to run it"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None, reason="needs Chromium and chromedriver on the PATH: install both to run it"
+    ),
+]
 
 SECONDS = 30
 """What any one thing may take."""
@@ -81,7 +84,7 @@ def shown(browser: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("width", [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.slow) for width in WIDTHS[1:])])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_page__opens_from_disk_without_errors_and_requests_and_fits_its_width(
     width: int, browser: Any, page_file: Path
 ) -> None:
@@ -220,7 +223,6 @@ def test_colours__follow_the_system_and_the_button(browser: Any, page_file: Path
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-@pytest.mark.slow
 def test_print__shows_all_sections_on_white(browser: Any, page_file: Path) -> None:
     opened(browser, page_file)
     browser.execute_cdp_cmd(
@@ -236,7 +238,6 @@ def test_print__shows_all_sections_on_white(browser: Any, page_file: Path) -> No
     assert printed.count(b"/Type /Page\n") >= 7
 
 
-@pytest.mark.slow
 def test_page__is_readable_without_scripts(browser: Any, page_file: Path) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:

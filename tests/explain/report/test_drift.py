@@ -90,6 +90,7 @@ def test_drift__of_the_same_rows_is_none(make_model: MakeModel, engine: Engine) 
     assert "have no classes" in render_section("drift", content)
 
 
+@pytest.mark.slow
 def test_drift__hardly_ever_alarms_where_there_is_none(make_model: MakeModel, engine: Engine) -> None:
     model, rng = make_model(0), np.random.default_rng(5)
     alarms = 0

@@ -128,6 +128,7 @@ def test_render__every_figure_has_a_text_alternative(page: str) -> None:
     assert all(len(attributes["aria-label"] or "") > 40 for attributes in figures)
 
 
+@pytest.mark.slow
 def test_render__is_the_same_file_for_the_same_content(
     make_model: MakeModel, content_of: MakeContent, search: SearchResult
 ) -> None:
