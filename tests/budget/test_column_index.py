@@ -137,6 +137,7 @@ def test_build_column_budget__models_are_those_of_fits_to_their_columns_alone(
     assert model_fingerprint(model) == model_fingerprint(expected)
 
 
+@pytest.mark.slow
 def test_build_column_budget__is_the_same_on_more_threads_and_in_step(
     built: ColumnBudget, data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

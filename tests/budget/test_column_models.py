@@ -160,6 +160,7 @@ def test_accuracy__tells_features_that_help_from_noise(expected: dict[FeatureSet
     assert found[0, 1] > max(found[0,], found[1,], found[()]) + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("company", "most"), [("in step", 4), ("side by side", 2)])
 def test_expand__gives_the_same_bits_in_any_company(
     data: Dataset, expected: dict[FeatureSet, float | None], company: Any, most: int
@@ -234,6 +235,7 @@ def test_expand__of_models_of_two_batches_is_the_same_wherever_scores_are_kept(
     assert [path.name for path in tmp_path.glob("*/scores-*")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "group", "weight inclusion"])
 def test_expand__without_weights_counts_rows(kind: str, tmp_path: Path) -> None:
     arrays = make_arrays(240, kind)

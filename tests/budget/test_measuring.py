@@ -229,6 +229,7 @@ def test_fit_quantile__worst_case_is_the_limit_of_quantiles() -> None:
     assert tenth < median < evaluate(worst, sizes).sum()
 
 
+@pytest.mark.slow
 def test_fit_quantile__agrees_with_a_general_solver() -> None:
     generator = np.random.default_rng(7)
     sizes = np.repeat([1.0, 2.0, 3.0, 4.0], 10)

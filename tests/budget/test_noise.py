@@ -139,6 +139,7 @@ def test_margins__are_those_of_paired_rows() -> None:
     assert margin_of_pair(first, second) < 0.6 * unpaired
 
 
+@pytest.mark.slow
 def test_margins__hold_as_often_as_they_say() -> None:
     """Of a single pair, whose true difference is known: missed in one of twenty draws, and not much less often."""
     rng, n_rows, missed, draws = np.random.default_rng(4), 1500, 0, 1500
@@ -158,6 +159,7 @@ WEIGHTS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_margins__hold_where_few_rows_carry_much_of_the_weight(name: str) -> None:
     """Of a pair that differs on heavy rows the other way round: a true share that depends on few rows of the sample."""

@@ -247,6 +247,7 @@ def explore_logged(expand: Expand) -> Exploration:
     return explore(6, expand, alpha=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no signal that kills")
 def test_recorded__after_a_kill_expands_what_is_missing(tmp_path: Path) -> None:
     record, log = tmp_path / "record", tmp_path / "log"

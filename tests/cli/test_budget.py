@@ -367,6 +367,7 @@ def test_build__does_not_take_another_budget_for_its_own(call: Call, example: An
     assert load_column_budget(tmp_path / "index").index.curves.coefficients[1, 0] == 2.0
 
 
+@pytest.mark.slow
 def test_run__has_a_step_that_builds_a_budget(call: Call, example: Any, costs: Path, tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text(
         json.dumps(

@@ -193,6 +193,7 @@ def test_cluster__names_the_argument_that_is_missing(command: str, missing: str,
     assert not any(Path.cwd().iterdir())
 
 
+@pytest.mark.slow
 def test_certs__as_json_and_once_more(call: Call, tmp_path: Path) -> None:
     done = call("cluster", "certs", "--out", tmp_path / "certs", "--host", "node-1", "--days", 7, "--json")
     assert done.exit_code == 0, done.output

@@ -140,6 +140,7 @@ def test_main__waits_for_the_thread_that_reads() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_main__takes_closed_streams_for_ones_that_nobody_reads(closed: str, tmp_path: Path) -> None:
     """It writes where all of them are closed, and says why it does not where one of them is."""

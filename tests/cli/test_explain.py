@@ -170,6 +170,7 @@ def test_explain__of_a_row_beside_bad_ones(call: Call, example: Any, tmp_path: P
     check_failed(call(*arguments, "--row", 0), 1, "bad-value", "'age'", "'old'", "row 0")
 
 
+@pytest.mark.slow
 def test_explain__of_labels_with_markup_and_control_characters(call: Call, tmp_path: Path) -> None:
     names = ["[bold]x[/bold]", "=1+1, <b>"]
     table = tmp_path / "t.csv"

@@ -154,6 +154,7 @@ def test_gate__of_a_registry_without_a_champion_says_yes(call: Call, example: An
     assert call("gate", "--results", f"{alias}:profile", "--limit", "log_loss.value<=5").exit_code == 0
 
 
+@pytest.mark.slow
 def test_gate__compares_on_classes_that_only_the_challenger_knows(call: Call, example: Any, tmp_path: Path) -> None:
     lines = example.table.read_text().splitlines()
     table, data, model = tmp_path / "table.csv", tmp_path / "data.zarr", tmp_path / "model.zarr"

@@ -87,6 +87,7 @@ def test_ingest__does_not_take_a_dataset_or_a_model_for_arrays(call: Call, examp
     check_failed(call("evaluate", example.model, example.model), 1, "wrong-kind", example.model, "model")
 
 
+@pytest.mark.slow
 def test_evaluate__reads_tables_as_precisely_as_the_training_rows(call: Call, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     seconds = 1_700_000_000 + np.arange(600) % 30  # of which float32 keeps one
@@ -101,6 +102,7 @@ def test_evaluate__reads_tables_as_precisely_as_the_training_rows(call: Call, tm
     assert of_table.replace(str(table), str(data)) == of_data
 
 
+@pytest.mark.slow
 def test_evaluate__warns_of_a_dataset_with_other_means_where_values_are_missing(call: Call, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for name, shift in (("one", 0), ("two", 2)):

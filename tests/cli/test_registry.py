@@ -203,6 +203,7 @@ def test_rollback__without_a_former_champion(models: Path, tmp_path: Path, call:
     check_failed(done, 1, "nothing-yet", tmp_path / "models", "champion")
 
 
+@pytest.mark.slow
 def test_references__work_wherever_a_model_is_read(registry: str, models: Path, tmp_path: Path, call: Call) -> None:
     data = models / "data.zarr"
     champion = f"{registry}@champion"

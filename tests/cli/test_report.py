@@ -51,6 +51,7 @@ def test_report__of_raw_tables_measures_drift_from_the_training_data(
     assert "have no classes" in out.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_report__of_raw_tables_with_weights_and_columns_of_other_names(
     call: Call, example: Any, write_table: Callable[..., Path], tmp_path: Path
 ) -> None:

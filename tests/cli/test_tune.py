@@ -156,6 +156,7 @@ def test_tune__repeated_evaluates_nothing_again(
     assert after["evaluations"] == before["evaluations"] > 0
 
 
+@pytest.mark.slow
 def test_tune__stopped_goes_on_to_the_same_model(
     call: Call, example: Any, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +277,7 @@ def test_tune__too_little_memory_is_refused_with_what_would_do(call: Call, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
 
 
+@pytest.mark.slow
 def test_tune__keeps_groups_together_and_says_so(call: Call, tmp_path: Path) -> None:
     # Each patient's rows lie close together, and the class is the patient's: it can be known again, not predicted.
     random = np.random.default_rng(0)

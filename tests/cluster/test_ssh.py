@@ -208,6 +208,7 @@ def test_train__refuses_other_machines_without_certificates(tmp_path: Path) -> N
     assert "protodask cluster certs" in done.stderr
 
 
+@pytest.mark.slow
 def test_train__says_how_it_is_used(tmp_path: Path) -> None:
     for arguments in ([], ["--hosts", "none", "fit"], ["fit", "d"]):
         done = run([SCRIPT, *arguments], tmp_path)

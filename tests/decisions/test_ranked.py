@@ -106,6 +106,7 @@ def _by_windows(rows: Floats) -> Floats:
     return table[:60]
 
 
+@pytest.mark.slow
 def test_counts__of_many_cuts_are_those_of_each(make_ranking: MakeRanking) -> None:
     ranking = make_ranking(np.random.default_rng(0).integers(0, 20, size=900) / 19)
     every = np.arange(901)

@@ -333,6 +333,7 @@ def test_decide_stored__refuses_places_without_predictions(tmp_path: Path) -> No
         decide_stored(tmp_path / "torn.parquet", tmp_path / "out.zarr", probability=["eta"])
 
 
+@pytest.mark.slow
 def test_decide_stored__into_an_object_store(tmp_path: Path) -> None:
     data = write_zarr(tmp_path / "p.zarr", of_two(ETA), group=GROUPS)
     out = f"memory://{tmp_path.name}/out.zarr"

@@ -193,6 +193,7 @@ def address_in(file: Path) -> str:
     return str(written())
 
 
+@pytest.mark.slow
 def test_reduce__whose_scheduler_dies_says_so(tmp_path: Path, source: NoiseSource) -> None:
     with scheduler_process(tmp_path) as (scheduler, engine):
         assert engine.scheduler.n_threads == 1

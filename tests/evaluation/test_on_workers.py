@@ -50,6 +50,7 @@ def test_passes__are_the_same_to_the_last_bit(workers: Engine) -> None:
         assert run(one) == run(three) == run(workers)
 
 
+@pytest.mark.slow
 def test_subsample__keeps_the_same_rows(workers: Engine, tmp_path: Path) -> None:
     columns = (Column("x"), Column("y"))
     data = write_dataset(array_source(ARRAYS), tmp_path / "all", classes=CLASSES, columns=columns, block_rows=64)

@@ -61,6 +61,7 @@ def test_mean_interval__covers_the_mean_as_often_as_it_says() -> None:
     assert 0.92 <= hits / 1000 <= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likely", "rare"), [(1.0, 0.05), (0.05, 1.0), (0.01, 1.0)])
 def test_intervals__cover_where_weights_go_with_what_is_averaged(likely: float, rare: float) -> None:
     """Rows of a rare kind lose more, and either kind was thinned out and weighs so much more."""

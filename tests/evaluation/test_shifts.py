@@ -87,6 +87,7 @@ def test_shift_p_value__and_the_index_have_the_distribution_they_should() -> Non
     assert kstest(scaled, "chi2", args=(9,)).pvalue > 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0005, 0.004, 0.02])
 def test_shift_p_value__of_rare_values_does_not_cry_wolf(share: float) -> None:
     rng = np.random.default_rng(2)
@@ -97,6 +98,7 @@ def test_shift_p_value__of_rare_values_does_not_cry_wolf(share: float) -> None:
         assert np.mean(found < level) < level + 4 * math.sqrt(level / 800)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shares", "rates"),
     [

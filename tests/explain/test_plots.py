@@ -299,6 +299,7 @@ def test_search_plot__bars_are_standard_errors() -> None:
     assert (high - low) / 2 == pytest.approx(trial.standard_error)
 
 
+@pytest.mark.slow
 def test_search_plot__of_two_stages_marks_the_chosen_penalties_too() -> None:
     figure = search_plot(two_stage([1e-3, 1e-2, 1e-4], [0, 1, 2, 3]))
     penalties, batches = (axes for axes in figure.axes if axes.get_xlabel() in {"lambda_v", "batches"})
@@ -359,6 +360,7 @@ def test_budget_plot__is_the_staircase_of_what_an_index_chooses() -> None:
             assert shown_accuracy == max(within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budgets", "ticks"),
     [

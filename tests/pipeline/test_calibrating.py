@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.errors import refused
 from support.pipelines import results_of
 
@@ -30,6 +31,7 @@ steps:
 """
 
 
+@pytest.mark.slow
 def test_calibrate__in_a_pipeline(tmp_path: Path) -> None:
     for seed, name in enumerate(("train", "other", "test")):
         sample_data("checker", 1500, tmp_path / f"{name}.zarr", seed=seed)

@@ -84,6 +84,7 @@ def test_fit__holds_its_run_directory_until_the_model_is_written_and_the_directo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.zarr", "model.zarr"]
 
 
+@pytest.mark.slow
 def test_fit__killed_after_its_model_was_written_is_done_when_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +177,7 @@ steps:
 """
 
 
+@pytest.mark.slow
 def test_tune__in_a_pipeline(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE)

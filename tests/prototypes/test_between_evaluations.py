@@ -138,6 +138,7 @@ def test_memory__is_cut_again_where_something_else_is_wanted() -> None:
     assert all(np.shares_memory(matrix, tiles._memory.bytes) for matrix in again)
 
 
+@pytest.mark.slow
 def test_fit__leaves_no_problem_behind(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even until the garbage is collected: each keeps as much as its candidates several times."""
     problems: list[weakref.ref[RoundProblem]] = []

@@ -236,6 +236,7 @@ def in_memory(dataset: Dataset, rows: Arrays, block_rows: int = BLOCK_ROWS) -> T
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training__of_the_same_rows_in_memory_is_the_same(
     engine: Engine, dataset: Dataset, rows: Arrays, expected: Expected, assert_same_bits: SameBits, kind: str
@@ -246,6 +247,7 @@ def test_training__of_the_same_rows_in_memory_is_the_same(
     assert_same_history(history, expected[kind][1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["float64", "draws"])
 def test_training__with_scores_in_a_store_is_the_same(
     engine: Engine, dataset: Dataset, rows: Arrays, assert_same_bits: SameBits, kind: str, tmp_path: Path

@@ -210,6 +210,7 @@ def test_scores__are_those_of_the_differences_as_columns(model: PrototypeSet) ->
             np.testing.assert_allclose(found, wanted, rtol=bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["shared", "class"])
 def test_training__is_that_on_the_differences_as_columns(
     engine: Engine, training_data: MakeData, monkeypatch: pytest.MonkeyPatch, weights: FeatureWeights
@@ -315,6 +316,7 @@ def test_shrink__keeps_both_features_of_a_difference(make_model: MakeModel) -> N
     assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_prune__goes_on_with_differences(engine: Engine) -> None:
     arrays = stones(400)
     fitted = PrototypeSetClassifier(n_candidates=60, n_draws=2, random_state=1).fit(

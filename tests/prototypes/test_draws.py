@@ -126,6 +126,7 @@ def test_fitting__whose_listener_fails_ends(engine: Engine, make_rows: MakeRows,
         run(engine, training_data(make_rows(100, 4)), CONFIG, callbacks=[fails])
 
 
+@pytest.mark.slow
 def test_fit__leaves_out_draws_that_lose_clearly_more() -> None:
     """A wide class and a narrow one: weights of features that all classes share tell little, those of each much."""
     random = np.random.default_rng(0)

@@ -62,6 +62,7 @@ def test_held_out_parts__takes_its_share_of_every_class(
     assert held_out_parts(engine, data, replace(CONFIG, hold_out=0.0, n_draws=2), grouped=False) == [data, data]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature_weights", ["shared", "class"])
 def test_training__keeps_the_iterate_at_which_held_out_rows_lose_least(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, feature_weights: Any

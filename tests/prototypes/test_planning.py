@@ -173,6 +173,7 @@ def test_fit__small_problems_run_whatever_the_limit(small: Dataset) -> None:
         assert fit(small, QUICK, engine=engine).model.n_batches == 1
 
 
+@pytest.mark.slow
 def test_plan__scores_go_where_there_is_room() -> None:
     shape = make_shape((10**6,) * 2, 30, 2**18, n_batches=2)
     plans = [plan_shape(shape, Processes("threads", 1, 2, size * MIB, size * MIB)) for size in range(600, 2000, 4)]

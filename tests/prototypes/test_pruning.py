@@ -120,6 +120,7 @@ def test_objective__of_rows_among_which_are_the_candidates_has_the_gradient_of_f
     np.testing.assert_allclose(function(joint.theta)[1], slope, rtol=1e-5, atol=2e-7)
 
 
+@pytest.mark.slow
 def test_prune__keeps_what_matters(engine: Engine, fitted: PrototypeSet, arrays: Arrays, make_rows: MakeRows) -> None:
     told: list[Any] = []
     found = prune(fitted, 12, array_source(arrays, 128), np.arange(2), engine, told.append)

@@ -202,6 +202,7 @@ def naive_value(
     return value, lost / held_weight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave_one_out", [True, False])
 def test_stages__minimise_the_formula_of_their_rows(
     engine: Engine,
@@ -242,6 +243,7 @@ def test_stages__minimise_the_formula_of_their_rows(
         assert stage.judged.layout.n_rows == len(first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"n_batches": 2, "feature_weights": "shared", "feature_forms": "plain"}])
 def test_training__says_how_many_steps_it_began_with(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, settings: dict[str, Any]
@@ -301,6 +303,7 @@ def test_training__in_steps_has_the_same_bits_however_rows_are_read(
     assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, whole)
 
 
+@pytest.mark.slow
 def test_training__in_steps_that_were_others_begins_anew(
     engine: Engine, make_rows: MakeRows, assert_same_bits: SameBits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -263,6 +263,7 @@ def frequencies_of_adversaries(
 KINDS = ("uniform", "beta", "truncated normal", "two points", "rare end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_safety__training_samples_within_their_margins(kind: str) -> None:
     frequencies_of_true_distributions(kind, 4000, (3,)).check()

@@ -169,6 +169,7 @@ def each_of_four(of_four: Dataset) -> list[PlaneFit]:
         return [solve_bundle(terms, samples_of, engine, gap=CONFIG.gap) for samples_of in planes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2, 4])
 def test_planes_of_more_classes__share_passes_and_have_the_bits_of_each_alone(
     at_once: int, of_four: Dataset, each_of_four: list[PlaneFit], monkeypatch: pytest.MonkeyPatch
@@ -190,6 +191,7 @@ def test_planes_of_more_classes__share_passes_and_have_the_bits_of_each_alone(
         assert (found.intercept[code], each[code]) == (alone.intercept, alone.passes)
 
 
+@pytest.mark.slow
 def test_run_of_planes_one_after_the_other__goes_on_with_all_of_them(
     of_four: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def _about(report: Report, subject: str) -> list[str]:
     return [f"{problem.seen} {problem.remedy}" for problem in report.problems if problem.about == subject]
 
 
+@pytest.mark.slow
 def test_check_cluster__of_one_that_is_fit(address: str, tmp_path: Path) -> None:
     (tmp_path / "file.csv").write_text("a,b\n1,2\n")
     report = check_cluster(address, storage=[str(tmp_path), str(tmp_path / "file.csv")])

@@ -177,6 +177,7 @@ def test_search_cv__passes_the_checks_of_scikit_learn() -> None:
     assert sum(result["status"] == "passed" for result in results) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piped", [False, True])
 def test_classifier__works_in_grid_search_of_scikit_learn(rows: Arrays, piped: bool) -> None:
     classifier: Any = make_pipeline(StandardScaler(), CLASSIFIER) if piped else CLASSIFIER

@@ -46,6 +46,7 @@ def test_draw__of_more_settings_begins_with_the_same(number: int, more: int, see
     assert Space().draw(number + more, seed)[:number] == Space().draw(number, seed)
 
 
+@pytest.mark.slow
 def test_draw__of_other_seeds_is_uniform() -> None:
     space = Space()
     first = shares(space, tuple(space.draw(1, seed)[0] for seed in range(4000)))

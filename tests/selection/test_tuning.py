@@ -61,6 +61,7 @@ def expected(dataset: Dataset, finished: Path) -> TuneRun:
         return tune(dataset, CONFIG, SEARCH, finished, engine)
 
 
+@pytest.mark.slow
 def test_tune__fits_what_it_chose_to_all_rows(dataset: Dataset, engine: Engine, expected: TuneRun) -> None:
     run = expected
     chosen = run.search.trials[run.search.selected]

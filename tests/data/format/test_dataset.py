@@ -111,6 +111,7 @@ def test_read__needs_a_block_and_two_chunks_of_memory(engine: Engine, tmp_path: 
     assert peak < size + 2.2 * MAX_CHUNK_BYTES
 
 
+@pytest.mark.slow
 def test_fingerprint__is_of_the_content_not_the_place(
     make_arrays: Make, write: Write, dataset: Dataset, tmp_path: Path
 ) -> None:

@@ -117,6 +117,7 @@ def upload_in_parts(bucket: str, key: str, content: bytes) -> None:
     client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload=parts)
 
 
+@pytest.mark.slow
 def test_ingest__takes_what_is_new_by_its_content(bucket: str, engine: Engine, tmp_path: Path) -> None:
     write_object(f"{bucket}/in", "a.csv", TABLE)
     (tmp_path / "copy.csv").write_bytes(TABLE)

@@ -426,6 +426,7 @@ def held_in_memory(
     return held, labels, dataset.metadata.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["list", "array", "chunks", "series", "other partitions", "column"])
 def test_ingest__of_labels_beside_concatenated_dask_frames(
     form: str, held_in_memory: tuple[pd.DataFrame, pd.Series[Any], str], engine: Engine, tmp_path: Path
