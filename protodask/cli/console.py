@@ -26,7 +26,7 @@ Part = Piece | list[Piece]
 """What stands together: one piece, or a list of several."""
 
 WIDEST = 60
-"""Letters of a cell up to which the column is as wide as it: a row that wraps leaves the others rows."""
+"""Places of a cell up to which the column is as wide as it: a row that wraps leaves the others rows."""
 
 WOULD_FAIL = ("strict", "surrogateescape")
 """How streams treat letters that they do not have, unless somebody set it; both end in an error."""
@@ -140,9 +140,20 @@ def complain(seen: str, remedy: str, code: str) -> None:
 def _aligned(column: Sequence[str]) -> list[str]:
     """Cells of one width; numbers stand to the right, and those that are longer than most leave the others in place."""
     cells = [_in_a_line(cell) for cell in column]
-    width = max((len(cell) for cell in cells if len(cell) <= WIDEST), default=0)
+    widths = list(map(_width, cells))
+    widest = max((width for width in widths if width <= WIDEST), default=0)
+    space = [" " * (widest - width) for width in widths]
     to_the_right = all(map(_is_number, column[1:]))
-    return [cell.rjust(width) if to_the_right else cell.ljust(width) for cell in cells]
+    return [rest + cell if to_the_right else cell + rest for cell, rest in zip(cells, space, strict=True)]
+
+
+def _width(text: str) -> int:
+    """Places on the terminal: two of a Chinese letter, none of an accent that follows its letter."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _in_a_line(text: str) -> str:

@@ -15,6 +15,10 @@ LONG = "How satisfied are you with " + "x" * 300
             Table(["feature", "mean"], [["with\na break", "1.5"], ["size", "10"], [LONG, "2"]]),
             ["feature        mean", "with\\na break   1.5", "size             10", f"{LONG}     2"],
         ),
+        (
+            Table(["class", "rows"], [["日本", "1"], ["e\u0301te\u0301", "20"], ["yes", "3"]]),
+            ["class  rows", "日本      1", "e\u0301te\u0301      20", "yes       3"],
+        ),
         (Pairs([("with\na break", "1\n2"), (LONG, "3")]), ["with\\na break  1\\n2", f"{LONG}  3"]),
     ],
 )
