@@ -105,3 +105,10 @@ def test_check_step__refuses_what_only_a_shell_replaces(place: str, begins: str)
         with refused("bad-setting", place, begins, f"./{begins}"):
             check_step(step)
     check_step(FitStep(data=f"./{place}", out="~m.zarr"))
+
+
+@pytest.mark.parametrize("place", ["", "  "])
+def test_check_step__refuses_empty_places(place: str) -> None:
+    for step in (FitStep(data=place, out="m.zarr"), FitStep(data="d.zarr", out=place)):
+        with refused("setting-missing", "empty"):
+            check_step(step)

@@ -75,13 +75,15 @@ def _named(places: str | Mapping[str, str] | Sequence[str] | None) -> Iterable[s
 
 
 def check_step(step: Step) -> None:
-    """Refuse settings that cannot work whatever the data: places as only shells read them, files that would have to be
-    written to another store, and to write over what is read, but for what may be made anew.
+    """Refuse settings that cannot work whatever the data: places that are empty, or that only shells understand, files
+    that would have to be written to another store, and to write over what is read, but for what may be made anew.
     """
     from protodask.data.places.whole_files import local_file
 
     step.check()
     for place in (*inputs(step), *_places(step, Place.WRITTEN)):
+        if not place.strip():
+            raise InputError("setting-missing", "A place to read or to write is empty.", "Name it.")
         if found := OF_SHELLS.match(place):
             raise InputError(
                 "bad-setting",
