@@ -66,8 +66,8 @@ def warn_of_scales(summary: Summary, model: PrototypeSet) -> None:
     if least < USUAL_DEVIATIONS[0] or most > USUAL_DEVIATIONS[1]:
         warnings.warn(
             "The model predicts the class shares: nothing was learnt of features in raw units, whose standard "
-            f"deviations range from {least:.3g} to {most:.3g}. Let `standardize` be True (leave out --raw-units), or "
-            "rescale them to about 1.",
+            f"deviations range from {least:.3g} to {most:.3g}. Leave `standardize` at its default, True, or rescale "
+            "them to about 1.",
             FeatureScaleWarning,
             stacklevel=2,
         )
