@@ -98,7 +98,7 @@ def feature_columns(
         except InputError as error:
             raise InputError(
                 error.code,
-                f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]:g} to {sizes[1]:g}.",
+                f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]} to {sizes[1]}.",
                 error.remedy,
             ) from error
     owned, costs = zip(*costed.values(), strict=True)

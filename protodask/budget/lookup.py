@@ -47,7 +47,7 @@ def check_items(curves: CostCurves, sizes: Floats, budgets: Floats, first: int |
         raise InputError(
             "bad-value",
             f"{whose(wrong)} has the size {float(sizes[wrong].flat[0])!r}.",
-            f"Give sizes from {curves.low:g} to {curves.high:g}, for which the index was built"
+            f"Give sizes from {curves.low!r} to {curves.high!r}, for which the index was built"
             + (", and finite ones." if math.isinf(curves.high) else "."),
         )
     wrong = ~(budgets >= 0)
@@ -119,7 +119,7 @@ class Lookup:
         if found is None:
             raise InputError(
                 "over-limit",
-                f"No set of features costs as little as {budget:g} on an item of size {size!r}.",
+                f"No set of features costs as little as {float(budget)!r} on an item of size {size!r}.",
                 "Give a larger budget." if self.by_budget else self._enough(size),
             )
         number, cost = found

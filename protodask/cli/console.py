@@ -25,6 +25,8 @@ Piece = Union[result.Piece, "ConsoleRenderable"]
 Part = Piece | list[Piece]
 """What stands together: one piece, or a list of several."""
 
+WIDEST = 60
+"""Places of a cell up to which the column is as wide as it: a row that wraps leaves the others rows."""
 
 WOULD_FAIL = ("strict", "surrogateescape")
 """How streams treat letters that they do not have, unless somebody set it; both end in an error."""
@@ -106,11 +108,11 @@ def say(piece: Piece = "") -> None:
     """A part of the result: names and values with the values in one column, tables with columns as wide as need be."""
     match piece:
         case Pairs(pairs):
-            width = max((len(name) for name, _ in pairs), default=0)
-            lines = [f"{name:<{width}}  {value}".rstrip() for name, value in pairs]
+            names = _aligned([name for name, _ in pairs])
+            lines = [f"{name}  {_in_a_line(value)}".rstrip() for name, (_, value) in zip(names, pairs, strict=True)]
         case Table(header, rows, whole):
             shown = rows if whole else rows[:MOST_LINES]
-            columns = zip(*[tuple(map(plain, line)) for line in (header, *shown)], strict=True)
+            columns = zip(header, *shown, strict=True)
             lines = ["  ".join(line).rstrip() for line in zip(*map(_aligned, columns), strict=True)]
             if len(shown) < len(rows):
                 lines.append(f"and {len(rows) - len(shown):,} more")
@@ -136,10 +138,26 @@ def complain(seen: str, remedy: str, code: str) -> None:
 
 
 def _aligned(column: Sequence[str]) -> list[str]:
-    """Cells of one width; numbers stand to the right."""
-    width = max(map(len, column))
+    """Cells of one width; numbers stand to the right, and those that are longer than most leave the others in place."""
+    cells = [_in_a_line(cell) for cell in column]
+    widths = list(map(_width, cells))
+    widest = max((width for width in widths if width <= WIDEST), default=0)
+    space = [" " * (widest - width) for width in widths]
     to_the_right = all(map(_is_number, column[1:]))
-    return [cell.rjust(width) if to_the_right else cell.ljust(width) for cell in column]
+    return [rest + cell if to_the_right else cell + rest for cell, rest in zip(cells, space, strict=True)]
+
+
+def _width(text: str) -> int:
+    """Places on the terminal: two of a Chinese letter, none of an accent that follows its letter."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _in_a_line(text: str) -> str:
+    return plain(text).replace("\n", "\\n")
 
 
 def _is_number(cell: str) -> bool:

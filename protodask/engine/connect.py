@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import socket
 import ssl
 import time
@@ -36,6 +37,8 @@ HOW_TO_NAME_FILES = (
     "Name a CA, a certificate and its key: --tls-ca, --tls-cert and --tls-key on the command line, TlsFiles in Python, "
     "or distributed.comm.tls in Dask's own configuration."
 )
+
+_HOST_AND_PORT = re.compile(r"(?:[^:]*|\[.*\]):([^:]*)")
 
 MOST_PEM_BYTES = 2**20
 """A file of certificates has a few kilobytes; of anything longer only this much is looked at."""
@@ -97,6 +100,9 @@ def _split(address: str) -> tuple[str, str]:
     with refusing((TypeError, ValueError), "bad-setting", said, "Write it like tls://10.0.0.1:8786."):
         scheme, location = parse_address(address)
         get_backend(scheme)
+        found = None if scheme == "inproc" else _HOST_AND_PORT.fullmatch(location)
+        if found and not (found[1].isdecimal() and 0 < int(found[1]) < 2**16):
+            raise ValueError("its port is no whole number from 1 to 65535")
         host = location if scheme == "inproc" else parse_host_port(location, 0)[0]
         if not host.strip():
             raise ValueError("it names no host")

@@ -360,6 +360,7 @@ def _interval(sums: PolicySums, ratio: RatioSums, question: PolicyQuestion) -> I
     (low, high), (low_loss, high_loss) = ends
     down = math.hypot(max(gains.total - low, 0), max(high_loss - losses.total, 0)) / divisor
     up = math.hypot(max(high - gains.total, 0), max(losses.total - low_loss, 0)) / divisor
-    if question.estimator == "snips":  # which lies between the smallest and the largest reward
+    # It lies between the smallest and the largest reward; where all are one, nothing is known of how they differ.
+    if question.estimator == "snips" and sums.least < sums.most:
         return Interval(value, max(value - down, min(value, sums.least)), min(value + up, max(value, sums.most)))
     return Interval(value, value - down, value + up)

@@ -119,7 +119,8 @@ def visible(value: object) -> str:
 def said_of_prediction(explanation: Explanation) -> str:
     """The class, and how likely it is."""
     predicted = explanation.predicted
-    return f"{predicted}, with probability {explanation.probability[explanation.classes.index(predicted)]:.3f}"
+    probability = explanation.probability[explanation.classes.index(predicted)]
+    return f"{visible(predicted)}, with probability {probability:.3f}"
 
 
 def said_of_dominance(explanation: Explanation) -> str:
@@ -141,7 +142,7 @@ def class_lines(explanation: Explanation) -> Lines:
     for position in (-explanation.probability).argsort(kind="stable").tolist():
         label = explanation.classes[position]
         parts = (explanation.marginal[position], listed[label], explanation.others[position])
-        lines.append((str(label), *(f"{part:.4f}" for part in (*parts, explanation.probability[position]))))
+        lines.append((visible(label), *(f"{part:.4f}" for part in (*parts, explanation.probability[position]))))
     return lines
 
 
@@ -151,7 +152,7 @@ def prototype_lines(explanation: Explanation) -> Lines:
     for rank, item in enumerate(explanation.contributions, start=1):
         name = f"{'*' if item.dominant else ' '}#{rank}"
         numbers = (f"{item.share:.4f}", f"{item.weight:.4g}", f"{item.similarity:.4f}")
-        lines.append((name, str(item.label), *numbers, str(item.batch), str(item.row)))
+        lines.append((name, visible(item.label), *numbers, str(item.batch), str(item.row)))
     return lines
 
 
@@ -175,7 +176,8 @@ def feature_lines(explanation: Explanation) -> Lines:
     """The row and the strongest prototypes feature by feature, heaviest features first; none if none is looked at."""
     strongest = explanation.contributions[:SIDE_BY_SIDE]
     lines: Lines = [
-        (name, value_of(value), *map(_compared, matches)) for name, value, matches in compared_features(strongest)
+        (visible(name), value_of(value), *map(_compared, matches))
+        for name, value, matches in compared_features(strongest)
     ]
     header = ("feature", "this row", *(f"#{rank}" for rank in range(1, len(strongest) + 1)))
     return [header, *lines] if lines else []

@@ -11,4 +11,5 @@ from protodask.prototypes.history import IterationDone as IterationDone
 from protodask.prototypes.model import PrototypeSet as PrototypeSet
 from protodask.prototypes.model import load_model as load_model
 from protodask.prototypes.prediction import predict as predict
+from protodask.prototypes.training_data import FeatureScaleWarning as FeatureScaleWarning
 from protodask.prototypes.training_data import LargeWeightWarning as LargeWeightWarning

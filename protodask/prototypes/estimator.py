@@ -349,7 +349,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
 
     def train(self, rows: TrainingRows, config: FitConfig, engine: Engine, start: PrototypeSet | None = None) -> None:
         """Fit to rows that `training_rows` gave: for estimators around this one."""
-        self.take_fit(*rows.fit(config, engine, tuple(self.callbacks), start))
+        self.take_fit(*rows.fit(config, engine, self.callbacks, start))
         engine.forget(rows.data.source)
         self.classes_: NDArray[Any] = rows.labels
 

@@ -28,7 +28,8 @@ from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
-from protodask.prototypes.training_data import TrainingData, warn_of_large_weights
+from protodask.prototypes.setting_checks import checked_listeners
+from protodask.prototypes.training_data import TrainingData, warn_of_large_weights, warn_of_scales
 
 
 @dataclass(frozen=True)
@@ -200,8 +201,13 @@ def fit_rows(
         processes = engine.scheduler.processes()
         kept = min(most, config.n_draws) * shape.score_bytes
         folder = stored.folder if kept > processes.resident_bytes or scores_stored(shape, processes) else None
-    fitting = Fitting(config, engine, partial(score_keeper, n_classes, folder), log, tuple(callbacks))
-    return fitting.run(data, grouped, company, most, start)
+    fitting = Fitting(
+        config, engine, partial(score_keeper, n_classes, folder), log, checked_listeners("callbacks", callbacks)
+    )
+    model, history = fitting.run(data, grouped, company, most, start)
+    if history and not config.standardize:
+        warn_of_scales(data.summary, model)
+    return model, history
 
 
 def score_keeper(n_classes: int, folder: str | None, draw: int = 0) -> ScoreKeeper:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -68,3 +69,11 @@ def check_range(name: str, value: Any, low: float, high: float, remedy: str) -> 
     """Refuse what is no number from `low` to `high`."""
     if not is_number(value) or not low <= value <= high:
         raise InputError("bad-setting", f"{name} is {value!r}.", remedy)
+
+
+def checked_listeners(name: str, given: Any) -> tuple[Any, ...]:
+    """Functions that are told how things go; anything else is refused."""
+    found = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(map(callable, found)):
+        raise InputError("bad-setting", f"{name} is {given!r}.", "Give a list of functions, each of one argument.")
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from protodask.engine import Engine, Source
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.forms import Forms, learn_forms, least_scale
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.tiles import Precision
 
@@ -40,6 +42,33 @@ def warn_of_large_weights(summary: Summary) -> None:
             f"{summary.rows:,} rows: a few rows decide what is learnt. Keep more of the rows that weigh so much, or "
             "train without weights (--unweighted, or weighted=False in a FitConfig) and calibrate the model with them.",
             LargeWeightWarning,
+            stacklevel=2,
+        )
+
+
+class FeatureScaleWarning(UserWarning):
+    """Nothing was learnt of features in raw units, which are far too large or too small for it."""
+
+
+USUAL_DEVIATIONS = (0.1, 10.0)
+"""Standard deviations at which units are not to blame where nothing is learnt."""
+
+FELT = 1e-3
+"""Weight of a feature times its range from which on the kernel, `1 - 5e-7` there at least, tells rows apart."""
+
+
+def warn_of_scales(summary: Summary, model: PrototypeSet) -> None:
+    """Warn where a model of features in raw units learnt nothing of them, and their units may be why."""
+    ranges, deviations = summary.maximum - summary.minimum, summary.deviation[~summary.constant]
+    least, most = deviations.min(initial=math.inf), deviations.max(initial=0.0)
+    if any((batch.feature_weight * ranges[batch.feature_index] > FELT).any() for batch in model.batches):
+        return
+    if least < USUAL_DEVIATIONS[0] or most > USUAL_DEVIATIONS[1]:
+        warnings.warn(
+            "The model predicts the class shares: nothing was learnt of features in raw units, whose standard "
+            f"deviations range from {least:.3g} to {most:.3g}. Leave `standardize` at its default, True, or rescale "
+            "them to about 1.",
+            FeatureScaleWarning,
             stacklevel=2,
         )
 

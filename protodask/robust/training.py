@@ -19,7 +19,7 @@ from protodask.data.format.schema import FEATURES, Column
 from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, open_engine
 from protodask.engine.together import all_together
-from protodask.errors import some
+from protodask.errors import InputError, some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.runs import environment
 from protodask.prototypes.setting_checks import given_settings
@@ -186,6 +186,8 @@ def planes_trained(
     A pass serves as many planes as memory allows, or all that have not ended: each has the bits it has alone.
     `rows` tells the samples from those of other runs; the rest is what `fit_robust` and `robustly_fitted` say.
     """
+    if on_pass is not None and not callable(on_pass):
+        raise InputError("bad-setting", f"on_pass is {on_pass!r}.", "Give a function of one argument, or None.")
     form = TermsForm(config.formulation, len(known.features), known.dtype)
     positives = positive_codes(len(known.classes))
     multiple = spread_multiple(config.formulation, config.eps)

@@ -147,8 +147,9 @@ def test_best__is_worked_out_by_hand() -> None:
 
 def test_best__says_how_much_would_do() -> None:
     index = small_index()
-    with refused("over-limit", "0.5", "7.0", "1.0"):
-        index.best(7, 0.5)
+    for little in (0.5, 0.999999999):
+        with refused("over-limit", little, "7.0", "1.0"):
+            index.best(7, little)
     assert index.best(7, 1.0).cost == 1.0
 
 
@@ -158,6 +159,11 @@ def test_best__refuses_sizes_out_of_range(size: float) -> None:
         small_index().best(size, 5)
     with refused("bad-value", size, 0, 10):
         small_index().choose([1, size], 5)
+
+
+def test_best__says_sizes_that_would_do() -> None:
+    with refused("bad-value", 1234568.0, 1234567.25):
+        small_index(high=1234567.25).best(1234568, 5)
 
 
 @pytest.mark.parametrize("budget", [-1.0, math.nan])

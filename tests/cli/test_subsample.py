@@ -132,6 +132,6 @@ def test_subsample__of_classes_that_are_not_there_and_onto_what_is(call: Call, l
 
 
 def test_parse_rates__leaves_labels_as_they_are() -> None:
-    assert parse_rates(["a=b=0.5", " c =1e-3"]) == {"a=b": 0.5, " c ": 0.001}
+    assert parse_rates(["a=b=0.5", " c =1e-3", "=0.25"]) == {"a=b": 0.5, " c ": 0.001, "": 0.25}
     with refused("bad-setting", "--rate 0.5"):
         parse_rates(["0.5"])

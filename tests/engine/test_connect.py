@@ -114,6 +114,23 @@ def test_check_address__of_an_ip_depends_on_loopback_alone(
         check_address(address)
 
 
+NO_PORTS = [
+    "tcp://127.0.0.1:port",
+    "127.0.0.1:",
+    "tls://[::1]:-5",
+    "tcp://localhost:0",
+    "tcp://user:pass@node",
+    "node:65536",
+]
+
+
+@pytest.mark.parametrize("address", NO_PORTS)
+def test_check_address__says_that_it_is_the_port(address: str) -> None:
+    with refused("bad-setting", "port", 65535) as caught:
+        check_address(address, insecure=True)
+    assert "pass" not in str(caught.value)
+
+
 NO_ADDRESSES = ["", " ", "tcp://", "tls://:8786", "foo://127.0.0.1:1", "tcp://127.0.0.1:port", "tcp://127.0.0.1:1:2"]
 
 

@@ -214,6 +214,15 @@ def test_policy_value__self_normalised_shifts_with_the_rewards() -> None:
     )
 
 
+def test_policy_value__self_normalised_of_rewards_that_are_all_alike_is_not_certain() -> None:
+    widths = []
+    for rows in (4, 400):
+        found = policy_value(np.arange(rows) % 2, np.full(rows, 3.0), np.full(rows, 0.5), estimator="snips")
+        assert found.low < found.value == 3.0 < found.high
+        widths.append(found.high - found.low)
+    assert widths[1] < widths[0] / 50
+
+
 def test_policy_value__of_the_policy_that_was_logged_is_its_mean_reward() -> None:
     reward = np.random.default_rng(0).normal(size=100)
     found = policy_value(np.ones(100), reward, np.ones(100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,3 +42,16 @@ def test_text__of_many_features_says_how_many_more(make_model: MakeModel) -> Non
     named = {match.name for item in found.contributions for match in item.features}
     assert len(named) > MOST_LINES
     assert str(found).splitlines()[-1] == f"and {len(named) - MOST_LINES} more"
+
+
+def test_text__keeps_rows_rows_whatever_is_in_names(make_model: MakeModel) -> None:
+    model = make_model(1)
+    plain = str(explain_rows(model, np.zeros((1, model.n_features)), most=3)[0])
+    broken = replace(
+        model,
+        classes=tuple(f"{label}\n" for label in model.classes),
+        feature_names=tuple(f"{name}\n" for name in model.feature_names),
+    )
+    text = str(explain_rows(broken, np.zeros((1, model.n_features)), most=3)[0])
+    assert len(text.splitlines()) == len(plain.splitlines())
+    assert r"\n, with probability" in text

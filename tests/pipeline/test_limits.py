@@ -85,6 +85,11 @@ def test_judge_figures__is_within_both_ends(value: float, least: float | None, m
         assert f"{value:.6g}" in figure.reason
 
 
+def test_judge_figures__tells_what_differs_by_next_to_nothing_from_its_limit() -> None:
+    (figure,) = judge_figures({"x": 0.84999999}, {"x": Limit(least=0.85)})
+    assert figure.reason == "The figure 'x' is 0.85, below its least value 0.85 by 1e-08."
+
+
 def test_judge_figures__goes_by_names_only_where_all_elements_have_one() -> None:
     content = {"parts": [{"name": "a", "rows": 1}, {"rows": 2}], "named": [{"name": "a", "rows": 3}]}
     found = judge_figures(content, dict.fromkeys(["parts.1.rows", "parts.a.rows", "named.a.rows"], Limit(most=9)))

@@ -789,3 +789,10 @@ def test_events__tell_of_every_step(tmp_path: Path) -> None:
     (started,) = [event for event in heard if isinstance(event, StepStarted)]
     assert started.why == f"{tmp_path / 'c'} was changed by others"
     assert [event.step.number for event in heard if isinstance(event, StepFresh)] == [1]
+
+
+def test_run__says_which_step_below_would_make_what_is_not_there(tmp_path: Path, engine: Engine) -> None:
+    data = str(tmp_path / "data")
+    early, late = FitStep(data=f"{data}/", out=str(tmp_path / "m")), SampleDataStep(kind="xor", rows=9, out=data)
+    with refused("not-found", data, "Step 2 (sample-data)", "above", kind=StorageError):
+        run_pipeline(_pipeline(tmp_path, early, late), lambda step: step.perform(engine))

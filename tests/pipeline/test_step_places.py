@@ -6,8 +6,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from support.errors import refused
 
-from protodask.pipeline.file.places import holds, inputs, outputs, settings_of_places, takes_in
+from protodask.pipeline.file.places import check_step, holds, inputs, outputs, settings_of_places, takes_in
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Place, Step
 from protodask.pipeline.steps.fit import FitStep
@@ -96,3 +97,18 @@ def test_holds__links_and_file_urls(tmp_path: Path) -> None:
     for output, place in ((real, link), (link, real), (f"file://{quote(real)}", link)):
         assert holds(output, place)
         assert holds(output, f"{place}@champion:profile")
+
+
+@pytest.mark.parametrize(("place", "begins"), [("~/m.zarr", "~"), ("$HOME/m.zarr", "$HOME"), ("~", "~")])
+def test_check_step__refuses_what_only_a_shell_replaces(place: str, begins: str) -> None:
+    for step in (FitStep(data=place, out="m.zarr"), FitStep(data="d.zarr", out=place)):
+        with refused("bad-setting", place, begins, f"./{begins}"):
+            check_step(step)
+    check_step(FitStep(data=f"./{place}", out="~m.zarr"))
+
+
+@pytest.mark.parametrize("place", ["", "  "])
+def test_check_step__refuses_empty_places(place: str) -> None:
+    for step in (FitStep(data=place, out="m.zarr"), FitStep(data="d.zarr", out=place)):
+        with refused("setting-missing", "empty"):
+            check_step(step)

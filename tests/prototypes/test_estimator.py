@@ -1,6 +1,7 @@
 """The estimator: scikit-learn's own checks, every kind of input, and laziness."""
 
 import pickle
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from support.errors import refused
 
 from protodask import PrototypeSetClassifier
 from protodask.engine import Engine
-from protodask.prototypes import PrototypeSet
+from protodask.prototypes import FeatureScaleWarning, PrototypeSet
 
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 Rows = tuple[NDArray[Any], NDArray[Any]]
@@ -441,3 +442,21 @@ def test_fit__refuses_values_that_the_kernel_cannot_tell(factor: float, precisio
     with refused("overflow", "'x1'", fact, precision):
         classifier.fit(x * [1.0, factor], target)
     assert classifier.fit(x * [1.0, 1e-30], target).score(x * [1.0, 1e-30], target) > 0.7
+
+
+@pytest.mark.parametrize("callbacks", [3, print, [print, None]])
+def test_fit__refuses_what_cannot_be_called(callbacks: Any) -> None:
+    with refused("bad-setting", "callbacks", "list of functions"):
+        PrototypeSetClassifier(callbacks=callbacks).fit(np.eye(4), [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e4, 1e12])
+def test_fit__warns_where_raw_units_keep_it_from_learning(unit: float) -> None:
+    features = np.random.default_rng(0).normal(size=(60, 2))
+    target = features[:, 0] > 0
+    classifier = PrototypeSetClassifier(recipe="source", n_candidates=20, standardize=False)
+    with pytest.warns(
+        FeatureScaleWarning, match=re.escape(f"{features.std(axis=0).max() * unit:.3g}") + ".*standardize"
+    ):
+        assert np.ptp(classifier.fit(features * unit, target).predict_proba(features * unit)[:, 0]) < 1e-6
+    assert classifier.fit(features, target).score(features, target) > 0.9

@@ -144,6 +144,8 @@ def test_clone__keeps_settings() -> None:
         ({"solver": "magic"}, "unknown-name", ("magic", "auto", "bundle", "conic")),
         ({"max_passes": 0}, "bad-setting", ("max_passes", 0, 1)),
         ({"solver": "conic", "run_dir": "somewhere"}, "settings-conflict", ("run directory", "conic")),
+        ({"solver": "bundle", "on_pass": 3}, "bad-setting", ("on_pass", 3)),
+        ({"solver": "bundle", "run_dir": 3}, "wrong-type", (3, "path")),
     ],
 )
 def test_settings__that_make_no_sense_are_refused(

@@ -95,8 +95,10 @@ def _told_row(found: RowsExplained, entry: Explained) -> Iterator[Part]:
 
 
 def _verdict(predicted: Any, actual: Any) -> str:
+    from protodask.explain.explanation import visible
+
     same = (type(predicted), predicted) == (type(actual), actual)
-    return ", and so it is" if same else f", but it is {actual}"
+    return ", and so it is" if same else f", but it is {visible(actual)}"
 
 
 def _said_of_familiarity(found: RowsExplained, entry: Explained) -> str:

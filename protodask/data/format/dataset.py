@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -177,7 +180,7 @@ class Dataset:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks from ingest, and those on columns with missing values and on constant features if there are any."""
+        """Remarks from ingest, and on missing values, constant features and labels that look alike, if any."""
         found = list(self.metadata.notes)
         if names := [column.name for column in self.columns if column.marked]:
             found.append(
@@ -188,6 +191,10 @@ class Dataset:
             name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant
         ]:
             found.append(f"Constant features, of which nothing can be learnt: {some(names)}.")
+        of_columns = [(f"Categories of {column.name!r}", column.categories) for column in self.columns]
+        for what, labels in (("Classes", self.classes), *of_columns):
+            if alike := _look_alike(labels):
+                found.append(f"{what} that differ in spaces or in how their letters are composed: {some(alike)}.")
         return tuple(found)
 
     def read(self, number: int) -> Block:
@@ -342,6 +349,13 @@ def _open_part(dataset: Dataset, part: Part, place: str, identity: str) -> list[
     opened = _load_part(dataset, part)
     _require_unreplaced(dataset.path, place, identity)
     return opened
+
+
+def _look_alike(labels: Sequence[Label]) -> list[str]:
+    """Those that are seen as another one is."""
+    seen = [unicodedata.normalize("NFC", " ".join(str(label).split())) for label in labels]
+    counts = Counter(seen)
+    return [ascii(label) for label, own in zip(labels, seen, strict=True) if counts[own] > 1]
 
 
 def _require_unreplaced(path: str, place: str, identity: str, failed: bool = False) -> None:

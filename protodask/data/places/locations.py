@@ -21,6 +21,8 @@ REMOTE_PACKAGES = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcs
 
 def locate(path: str | os.PathLike[str]) -> str:
     """An absolute path, or a URL as it is, so that workers with another working folder find the same place."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError("wrong-type", f"{path!r} is no path.", "Give text or a pathlib.Path.")
     text = os.fspath(path)
     if text.startswith("file://"):
         text = unquote(urlsplit(text).path)

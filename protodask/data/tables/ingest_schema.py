@@ -238,11 +238,13 @@ def _feature_columns(
     names = set(table.names)
     for what, name in roles.items():
         if name is not None and name not in names:
-            raise InputError(
-                "column-missing",
-                f"There is no column {name!r} for the {what}.",
-                f"The columns are {some(table.names)}.",
-            )
+            remedy = f"The columns are {some(table.names)}."
+            if len(names) == 1 and (mark := next((mark for mark in ";\t" if mark in table.names[0]), None)):
+                other = "semicolons" if mark == ";" else "tabs, as files do whose names end in .tsv"
+                remedy = (
+                    f"The only column is {table.names[0]}: the file has {other}. Save it with commas between columns."
+                )
+            raise InputError("column-missing", f"There is no column {name!r} for the {what}.", remedy)
     absent = [name for name in declared if name not in names]
     absent += [name for name in dropped if name not in table.left_out]
     if absent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
@@ -13,12 +14,16 @@ from typing import Any, get_args
 from protodask.data.places.locations import is_url, locate, written_over
 from protodask.data.places.references import split_reference
 from protodask.data.tables.source_files import check_present, is_table_path
+from protodask.errors import InputError
 from protodask.pipeline.file.values import hints_of
 from protodask.pipeline.steps.base import Place, Step, option_of
 from protodask.pipeline.steps.training import Training, run_directory
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
+
+OF_SHELLS = re.compile(r"(~|\$\w+)(?=/|$)")
+"""What a shell makes a path of, the home folder say, at the beginning of a word that has no quotation marks."""
 
 
 def settings_of_places(kind: type[Step], place: Place) -> tuple[str, ...]:
@@ -70,12 +75,21 @@ def _named(places: str | Mapping[str, str] | Sequence[str] | None) -> Iterable[s
 
 
 def check_step(step: Step) -> None:
-    """Refuse settings that cannot work whatever the data: files that would have to be written to another store, and
-    to write over what is read, but for what may be made anew.
+    """Refuse settings that cannot work whatever the data: places that are empty, or that only shells understand, files
+    that would have to be written to another store, and to write over what is read, but for what may be made anew.
     """
     from protodask.data.places.whole_files import local_file
 
     step.check()
+    for place in (*inputs(step), *_places(step, Place.WRITTEN)):
+        if not place.strip():
+            raise InputError("setting-missing", "A place to read or to write is empty.", "Name it.")
+        if found := OF_SHELLS.match(place):
+            raise InputError(
+                "bad-setting",
+                f"The place {place} begins with {found[0]}, which only a shell replaces.",
+                f"Write the path itself; a folder that is called so is ./{found[0]}.",
+            )
     for setting in settings_of_places(type(step), Place.WRITTEN):
         place = getattr(step, setting)
         if place is not None and _is_file(step, setting):

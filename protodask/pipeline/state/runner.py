@@ -263,6 +263,12 @@ class _Run:
 
     def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
         remedy = error.remedy
+        if error.code == "not-found":
+            lacking = [place for place in inputs(plan.step) if identity(place) is None]
+            for later in self.plans[plan.number :]:
+                if any(holds(out, place) for out in later.writes for place in lacking):
+                    remedy = f"Step {later.number} ({later.step.command}) writes it: put that step above this one."
+                    break
         if isinstance(error, OutputExistsError) and not plan.overwrites:
             remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
         return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {as_keys(error.seen)}", as_keys(remedy))

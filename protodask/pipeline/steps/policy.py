@@ -146,7 +146,7 @@ class PolicyStep(GivenRows, Answering):
                 "settings-conflict",
                 f"The estimator is {self.estimator}, and {'no' if self.expected is None else 'a'} column of expected "
                 "rewards is named.",
-                "Name it with expected for the estimator dr, and for no other.",
+                "Name it with `expected` for the estimator dr, and for no other.",
             )
         from protodask.evaluation.policy import PolicyQuestion
 

@@ -69,7 +69,7 @@ class DatasetSubsampled(Result):
 
 
 def parse_rates(values: Sequence[str]) -> dict[str, float]:
-    """Inclusion probabilities by label, from "LABEL=L"; a label may have equals signs itself."""
+    """Inclusion probabilities by label, from "LABEL=L"; a label may have equals signs itself, and may be empty."""
     rates: dict[str, float] = {}
     for value in values:
         label, separator, text = value.rpartition("=")
@@ -77,7 +77,7 @@ def parse_rates(values: Sequence[str]) -> dict[str, float]:
             rate = float(text)
         except ValueError:
             separator = ""
-        if not separator or not label:
+        if not separator:
             raise InputError(
                 "bad-setting", f"--rate {value} is no rate of a class or a value.", "Write it like no=0.01."
             )

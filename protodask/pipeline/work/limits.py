@@ -55,7 +55,7 @@ def check_limits(limits: Mapping[str, Limit]) -> None:
         if len(ends) == 2 and ends[0] > ends[1]:
             raise InputError(
                 "settings-conflict",
-                f"The figure {name!r} is to be at least {ends[0]:g} and at most {ends[1]:g}.",
+                f"The figure {name!r} is to be at least {ends[0]!r} and at most {ends[1]!r}.",
                 "Exchange the two.",
             )
 
@@ -80,10 +80,16 @@ def _judge(content: Any, name: str, limit: Limit) -> GateFigure:
         return GateFigure(name, None, limit, f"The figure {name!r} is no number: it is beyond the range of float64.")
     reason = None
     if limit.least is not None and not value >= limit.least:
-        reason = f"The figure {name!r} is {value:.6g}, below its least value {limit.least:.6g}."
+        reason = f"The figure {name!r} is {_differing(value, limit.least, 'below its least value')}."
     if limit.most is not None and not value <= limit.most:
-        reason = f"The figure {name!r} is {value:.6g}, above its largest value {limit.most:.6g}."
+        reason = f"The figure {name!r} is {_differing(value, limit.most, 'above its largest value')}."
     return GateFigure(name, float(value), limit, reason)
+
+
+def _differing(value: float, limit: float, how: str) -> str:
+    """A figure and its limit, and by how much it is beyond it where both look the same."""
+    short, least = f"{value:.6g}", f"{limit:.6g}"
+    return f"{short}, {how} {least}" + (f" by {abs(value - limit):.3g}" if short == least else "")
 
 
 def _look_up(content: Any, path: str) -> Iterator[Any]:

@@ -1092,3 +1092,14 @@ def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_pat
     with refused("unsupported", "persist()"):
         ingest_arrays(text, table["y"], tmp_path / "d", engine=client)
     assert os.listdir(tmp_path) == []
+
+
+def test_ingest__notes_labels_that_look_alike(tmp_path: Path) -> None:
+    colour = ["e\u0301te\u0301", "\xe9t\xe9", "ETE"] * 4
+    frame = pd.DataFrame({"colour": colour, "y": ["ja", "ja ", "nein", "Ja"] * 3})
+    found = ingest(frame, tmp_path / "d", target="y", categorical=["colour"])
+    assert found.notes == (
+        "Classes that differ in spaces or in how their letters are composed: 'ja', 'ja '.",
+        "Categories of 'colour' that differ in spaces or in how their letters are composed: "
+        r"'e\u0301te\u0301', '\xe9t\xe9'.",
+    )

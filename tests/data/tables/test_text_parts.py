@@ -226,6 +226,8 @@ def test_ingest__of_rows_longer_than_their_header_is_refused(
     [
         ("name,y\nMünchen,a\n".encode("latin-1"), ("'utf-8' codec", "Save it as UTF-8.")),
         (b"x;z;y\n1,5;2,5;a\n", ("semicolons between its columns", "commas between columns, and points in numbers")),
+        (b"x;y\n1;a\n2;b\n", ("'y'", "x;y", "has semicolons", "commas between columns")),
+        (b"x\ty\n1\ta\n", ("'y'", "has tabs", ".tsv", "commas between columns")),
         (b"x,y\n1,a\n2,b,3,4\n", ("Expected 2 fields in line 3, saw 4).",)),
         (b"x,y\n1,a\nn/k,b\n", ("numbers: x; 'x' has the value 'n/k', which is not a number, in row 1 (counted",)),
     ],
