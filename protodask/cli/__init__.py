@@ -19,8 +19,8 @@ from protodask.cli.commands.info import info
 from protodask.cli.commands.plan import plan
 from protodask.cli.commands.registry import app as registry
 from protodask.cli.commands.run import RunCommand, run
-from protodask.cli.console import open_streams
-from protodask.cli.errors import end_on_signals, stop_reading
+from protodask.cli.console import open_streams, remark
+from protodask.cli.errors import end_on_signals, output_written, stop_reading
 from protodask.cli.grouping import ingest, step_command
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Panel
@@ -39,7 +39,7 @@ class _Commands(TyperGroup):
         moved = STEPS[args[0]].moved if args and args[0] in STEPS else {}
         for option, command in ((f"--{setting}", command) for setting, command in moved.items()):
             if option in args:
-                typer.echo(f"Note: `{args[0]} {option}` is `protodask {command}` now.", err=True)
+                remark(f"Note: `{args[0]} {option}` is `protodask {command}` now.")
                 args = [command, *(word for word in args[1:] if word != option)]
         return super().resolve_command(ctx, args)
 
@@ -92,6 +92,7 @@ def main() -> None:
     open_streams()
     end_on_signals()  # SIGTERM is what job queues and containers end a program with
     try:
-        app()
+        with output_written():  # help and the like are printed before there is a command
+            app()
     finally:
         stop_reading()

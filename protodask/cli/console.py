@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
@@ -130,9 +131,15 @@ def output_console() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
+def remark(text: str) -> None:
+    """Say something on standard error. That its reader went away, or its disk is full, ends nothing."""
+    with suppress(OSError, ValueError):  # ValueError: the stream is closed
+        typer.echo(plain(text), err=True)
+
+
 def complain(seen: str, remedy: str, code: str) -> None:
     """What went wrong, of what kind it is, and what to do about it."""
-    typer.echo(plain(mask_text(f"Error: {seen} [{code}]\n{remedy}")), err=True)
+    remark(mask_text(f"Error: {seen} [{code}]\n{remedy}"))
 
 
 def _aligned(column: Sequence[str]) -> list[str]:

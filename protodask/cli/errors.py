@@ -18,13 +18,12 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from protodask.cli.console import complain
+from protodask.cli.console import complain, remark
 from protodask.data.places.locations import is_full
 from protodask.errors import InputError, ProtodaskError
 from protodask.pipeline.file.values import as_options
@@ -76,9 +75,7 @@ def reported(
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt as error:
-        (stopped or partial(typer.echo, err=True))(
-            "Stopped. What was finished before stays; nothing is left half-written."
-        )
+        (stopped or remark)("Stopped. What was finished before stays; nothing is left half-written.")
         raise typer.Exit(INTERRUPTED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
@@ -90,7 +87,7 @@ def reported(
             raise
         _show_traceback(debug)
         if is_full(error):  # where the output goes; who writes elsewhere says where
-            complain(f"The disk was full ({error}).", "Free some space, or write elsewhere, and repeat.", "disk-full")
+            _complain_of_full(error, complain)
             raise typer.Exit(FAILED) from error
         said = f": {error}" if str(error) else ""
         advice = "The lines above say where it happened." if debug else "Repeat the command with --debug to see where."
@@ -98,9 +95,25 @@ def reported(
         raise typer.Exit(FAILED) from error
 
 
+@contextmanager
+def output_written() -> Iterator[None]:
+    """Say of output that nothing else looks after that its disk was full, and end the program."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _complain_of_full(error, complain)
+        sys.exit(FAILED)
+
+
+def _complain_of_full(error: OSError, complain: Callable[[str, str, str], None]) -> None:
+    complain(f"The disk was full ({error}).", "Free some space, or write elsewhere, and repeat.", "disk-full")
+
+
 def _show_traceback(debug: bool) -> None:
     if debug:
-        typer.echo(mask_text(traceback.format_exc()), err=True)
+        remark(mask_text(traceback.format_exc()))
 
 
 def end_on_signals() -> None:

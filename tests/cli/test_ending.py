@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,13 @@ def test_main__takes_closed_streams_for_ones_that_nobody_reads(closed: str, tmp_
     done = run_python("-m", "protodask", *command, before=("sh", "-c", f'exec "$@" {closed}', "sh"))
     assert ((tmp_path / "d.zarr").exists(), done.returncode) == (True, int(fails))
     assert ("exists already" in done.stderr) == (closed == ">&-")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no full device elsewhere")
+def test_main__says_that_the_disk_is_full_that_help_goes_to() -> None:
+    done = run_python("-m", "protodask", "--version", before=("sh", "-c", 'exec "$@" >/dev/full', "sh"))
+    assert (done.returncode, done.stderr.count("Error: The disk was full")) == (1, 1)
+    assert "Traceback" not in done.stderr
 
 
 ONE_AFTER_ANOTHER = """

@@ -1,6 +1,7 @@
 """From exceptions to messages and exit codes."""
 
 import errno
+import io
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import typer
 from support.errors import refused
 
 from protodask.cli.errors import WrongUseError, reported, wrong_use
+from protodask.cli.progress import LogReporter
 from protodask.errors import ClusterError, InputError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.values import as_keys
@@ -145,6 +147,26 @@ def test_reported__a_full_disk_behind_the_output(capsys: pytest.CaptureFixture[s
     err = capsys.readouterr().err
     assert "[disk-full]" in err
     assert "unexpected" not in err
+
+
+class _Full(io.StringIO):
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(InputError("bad-value", "Seen.", "Do this."), 1), (KeyboardInterrupt(), 130)]
+)
+def test_reported__keeps_its_code_where_nothing_can_be_said(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", _Full())
+    assert _exit_code(error, debug=True) == code
+
+
+def test_log_reporter__with_a_full_disk_behind_the_log_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", _Full())
+    LogReporter().line("batch 1 begins")
 
 
 def test_reported__interrupt(capsys: pytest.CaptureFixture[str]) -> None:
