@@ -5,6 +5,7 @@ Whatever is slow to import is imported by the command that needs it, so that `--
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -87,12 +88,12 @@ for group in GROUPS.values():
 app.add_typer(cluster, rich_help_panel=Panel.PIPELINES.value)
 
 
-def main() -> None:
-    """Run the command line of this process."""
+def main(begin: Callable[[], None] | None = None) -> None:
+    """Run the command line of this process, and call `begin` when its options are read and a command begins."""
     open_streams()
     end_on_signals()  # SIGTERM is what job queues and containers end a program with
     try:
         with output_written():  # help and the like are printed before there is a command
-            app()
+            app(obj=begin)
     finally:
         stop_reading()

@@ -109,9 +109,10 @@ main()
 """
 
 WHILE_BUILT = "import typer.main; typer.main.get_command = lambda _: signal.raise_signal(signal.SIGINT)"
+WHILE_READ = "import typer.core; typer.core.TyperGroup.parse_args = lambda *_: signal.raise_signal(signal.SIGINT)"
 
 
-@pytest.mark.parametrize(("at", "before"), [("protodask.cli.console", ""), (None, WHILE_BUILT)])
+@pytest.mark.parametrize(("at", "before"), [("protodask.cli.console", ""), (None, WHILE_BUILT), (None, WHILE_READ)])
 def test_main__stopped_before_a_command_begins_says_so(at: str | None, before: str) -> None:
     done = run_python("-c", STOPPED_EARLY.format(at=repr(at), before=before))
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "Stopped.\n")
