@@ -1,12 +1,11 @@
-"""How a command ends: from exceptions to messages and exit codes, and from outside, by SIGTERM or Ctrl-C.
+"""How a command ends: from exceptions to messages and exit codes, and from outside, by SIGTERM, SIGHUP or Ctrl-C.
 
 0: done. 1: it failed. 2: the command was used wrongly. 3: a command that was asked whether something is so says no.
 130: the user stopped it. 143: it was ended from outside.
 
-SIGTERM and Ctrl-C raise an exception wherever the program happens to be, so that everything on the way out is tidied
-up. In a few places Python only reports an exception and goes on: in finalizers, and in callbacks of weak references,
-which every import runs. One of a hundred signals that came during imports was lost there, and the command went on to
-its end.
+All of them raise an exception wherever the program happens to be, so that everything on the way out is tidied up. In a
+few places Python only reports an exception and goes on: in finalizers, and in callbacks of weak references, which every
+import runs. One of a hundred signals that came during imports was lost there, and the command went on to its end.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ WRONG_USE = 2
 ANSWER_IS_NO = 3
 INTERRUPTED = 130
 TERMINATED = 143
-"""Exit code after SIGTERM, as shells have it."""
+"""Exit code after SIGTERM, as shells have it, and after SIGHUP."""
 
 AGAIN_AFTER = 0.01
 """Seconds from an exception that was lost to the next try."""
@@ -117,12 +116,15 @@ def _show_traceback(debug: bool) -> None:
 
 
 def end_on_signals() -> None:
-    """End this process on SIGTERM as on Ctrl-C, with nothing left half-written, wherever it is.
+    """End this process on SIGTERM as on Ctrl-C, with nothing left half-written, wherever it is, and on SIGHUP likewise,
+    which comes when the terminal is closed or a connection lost, unless it is ignored, as `nohup` has it.
 
     Whoever started it may have had SIGINT ignored, as shells do for what a script starts with `&`. Then it stays so:
     Ctrl-C at that terminal is meant for what is in the foreground. SIGTERM ends such a process, too.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminate)
     if hasattr(signal, "setitimer"):
         sys.unraisablehook = _try_again
 

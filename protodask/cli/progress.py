@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
-from protodask.cli.console import is_terminal, plain, remark
+from protodask.cli.console import Unheeded, is_terminal, plain, remark
 from protodask.pipeline.file.values import as_options
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, RobustStarted, SearchStarted
 from protodask.pipeline.telling.result import count, describe_seconds
@@ -219,7 +219,7 @@ def _terminal_reporter() -> Iterator[TerminalReporter]:
     from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Console(file=Unheeded(sys.stderr), highlight=False, markup=False)  # type: ignore[arg-type]
     reporter = TerminalReporter(console)
     with Live(
         console=console,

@@ -69,6 +69,13 @@ def test_end_on_signals__in_the_background_leaves_ctrl_c_to_others() -> None:
     assert (ended.returncode, ended.stdout) == (TERMINATED, "went on\n"), ended.stderr
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a signal of terminals")
+@pytest.mark.parametrize(("trap", "code"), [("", TERMINATED), ("trap '' HUP && ", 0)])
+def test_end_on_signals__ends_with_its_terminal_unless_told_otherwise(trap: str, code: int) -> None:
+    does = "import signal; from protodask.cli.errors import end_on_signals as ends; ends(); signal.raise_signal(1)"
+    assert run_python("-c", does, before=("sh", "-c", f'{trap}exec "$@"', "sh")).returncode == code
+
+
 A_TEST = """
 import signal, subprocess, sys
 

@@ -12,7 +12,7 @@ import typer
 from support.errors import refused
 
 from protodask.cli.errors import WrongUseError, reported, wrong_use
-from protodask.cli.progress import LogReporter
+from protodask.cli.progress import TerminalReporter, reporting
 from protodask.errors import ClusterError, InputError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.values import as_keys
@@ -164,9 +164,15 @@ def test_reported__keeps_its_code_where_nothing_can_be_said(
     assert _exit_code(error, debug=True) == code
 
 
-def test_log_reporter__with_a_full_disk_behind_the_log_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("terminal", [False, True])
+def test_reporting__goes_on_where_nothing_can_be_said(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log's disk is full, or a terminal was closed."""
+    monkeypatch.setattr(_Full, "isatty", lambda _: terminal)
     monkeypatch.setattr(sys, "stderr", _Full())
-    LogReporter().line("batch 1 begins")
+    monkeypatch.setenv("TERM", "xterm")
+    with reporting() as reporter:
+        assert isinstance(reporter, TerminalReporter) == terminal
+        reporter.line("batch 1 begins")
 
 
 def test_reported__interrupt(capsys: pytest.CaptureFixture[str]) -> None:
