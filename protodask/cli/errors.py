@@ -38,6 +38,8 @@ INTERRUPTED = 130
 TERMINATED = 143
 """Exit code after SIGTERM, as shells have it, and after SIGHUP."""
 
+WHAT_STAYS = "What was finished before stays; nothing is left half-written."
+
 AGAIN_AFTER = 0.01
 """Seconds from an exception that was lost to the next try."""
 
@@ -74,8 +76,14 @@ def reported(
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt as error:
-        (stopped or remark)("Stopped. What was finished before stays; nothing is left half-written.")
+        (stopped or remark)(f"Stopped. {WHAT_STAYS}")
         raise typer.Exit(INTERRUPTED) from error
+    except SystemExit as error:
+        if error.code != TERMINATED:
+            raise
+        if stopped is None:  # else the last record of a log says so
+            remark(f"Ended from outside. {WHAT_STAYS}")
+        raise typer.Exit(TERMINATED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
         complain(as_options(error.seen), as_options(error.remedy), error.code)
@@ -106,7 +114,7 @@ def output_written() -> Iterator[None]:
         sys.exit(FAILED)
 
 
-def _complain_of_full(error: OSError, complain: Callable[[str, str, str], None]) -> None:
+def _complain_of_full(error: Exception, complain: Callable[[str, str, str], None]) -> None:
     complain(f"The disk was full ({error}).", "Free some space, or write elsewhere, and repeat.", "disk-full")
 
 

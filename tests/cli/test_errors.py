@@ -175,9 +175,18 @@ def test_reporting__goes_on_where_nothing_can_be_said(terminal: bool, monkeypatc
         reporter.line("batch 1 begins")
 
 
-def test_reported__interrupt(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code(KeyboardInterrupt()) == 130
-    assert "Stopped." in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("error", "code", "said"), [(KeyboardInterrupt(), 130, "Stopped."), (SystemExit(143), 143, "Ended from outside.")]
+)
+def test_reported__interrupt(error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_code(error) == code
+    assert capsys.readouterr().err == f"{said} What was finished before stays; nothing is left half-written.\n"
+
+
+def test_reported__leaves_other_exits_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="5"), reported(debug=False):
+        sys.exit(5)
+    assert capsys.readouterr().err == ""
 
 
 def test_reported__leaves_the_end_of_a_pipe_to_the_framework(capsys: pytest.CaptureFixture[str]) -> None:
