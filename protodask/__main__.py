@@ -11,19 +11,25 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def main() -> None:
-    """Import the command line and run it; where no command has begun, Ctrl-C ends it at once."""
+    """Import the command line and run it; until a command has begun, Ctrl-C ends it at once.
+
+    An exception would be lost in some imports, or be one of theirs; others come while the framework reads the options,
+    and it ends without a word.
+    """
     may_be_interrupted = signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    if may_be_interrupted:  # an exception would be lost in some imports, or be one of theirs
+    if may_be_interrupted:
         signal.signal(signal.SIGINT, _stop)
     from protodask.cli import main as run
 
     try:
-        if may_be_interrupted:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        run()
-    except KeyboardInterrupt:  # before or after a command, which says itself what became of it
+        run(_begin if may_be_interrupted else None)
+    except KeyboardInterrupt:  # after a command, which says itself what became of it
         _tell()
         sys.exit(INTERRUPTED)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _stop(*_: object) -> NoReturn:

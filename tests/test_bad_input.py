@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import pandas as pd
 import pytest
 import zarr
 from support.commands import check_failed, run_command
+from support.disk import small_files_only
 from support.errors import refused
 from typer.testing import Result
 
@@ -685,17 +685,6 @@ def _full_disk() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _small_files_only(most: int) -> Iterator[None]:
-    """Writing beyond so many bytes of any file fails as it does when no space is left."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("command", WRITERS)
 def test_write__that_fails_leaves_nothing_and_can_be_repeated(command: str, example: Example, tmp_path: Path) -> None:
     line = _write_command(command, example, tmp_path)
@@ -704,7 +693,7 @@ def test_write__that_fails_leaves_nothing_and_can_be_repeated(command: str, exam
             check_failed(run_command(*line), FAILED, "disk-full", tmp_path)
         assert _names(tmp_path) <= {"run"}
     # In the middle.
-    with _small_files_only(200):
+    with small_files_only(200):
         check_failed(run_command(*line), FAILED, "unwritable", tmp_path)
     assert _names(tmp_path) <= {"run"}
     with mock.patch.object(storage, "make_durable", side_effect=KeyboardInterrupt):
@@ -720,7 +709,7 @@ def test_failed_append__leaves_the_dataset_as_it_was(example: Example, tmp_path:
     data = tmp_path / "data.zarr"
     shutil.copytree(example.data, data)
     before = _contents(data)
-    with _small_files_only(200):
+    with small_files_only(200):
         done = run_command("ingest", example.table, "--out", data, "--append")
         check_failed(done, FAILED, "unwritable", data)
     assert Dataset.open(data).n_rows == ROWS

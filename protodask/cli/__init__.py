@@ -5,6 +5,7 @@ Whatever is slow to import is imported by the command that needs it, so that `--
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +20,8 @@ from protodask.cli.commands.info import info
 from protodask.cli.commands.plan import plan
 from protodask.cli.commands.registry import app as registry
 from protodask.cli.commands.run import RunCommand, run
-from protodask.cli.console import open_streams
-from protodask.cli.errors import end_on_signals, stop_reading
+from protodask.cli.console import open_streams, remark
+from protodask.cli.errors import end_on_signals, output_written, stop_reading
 from protodask.cli.grouping import ingest, step_command
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Panel
@@ -39,7 +40,7 @@ class _Commands(TyperGroup):
         moved = STEPS[args[0]].moved if args and args[0] in STEPS else {}
         for option, command in ((f"--{setting}", command) for setting, command in moved.items()):
             if option in args:
-                typer.echo(f"Note: `{args[0]} {option}` is `protodask {command}` now.", err=True)
+                remark(f"Note: `{args[0]} {option}` is `protodask {command}` now.")
                 args = [command, *(word for word in args[1:] if word != option)]
         return super().resolve_command(ctx, args)
 
@@ -87,11 +88,12 @@ for group in GROUPS.values():
 app.add_typer(cluster, rich_help_panel=Panel.PIPELINES.value)
 
 
-def main() -> None:
-    """Run the command line of this process."""
+def main(begin: Callable[[], None] | None = None) -> None:
+    """Run the command line of this process, and call `begin` when its options are read and a command begins."""
     open_streams()
     end_on_signals()  # SIGTERM is what job queues and containers end a program with
     try:
-        app()
+        with output_written():  # help and the like are printed before there is a command
+            app(obj=begin)
     finally:
         stop_reading()

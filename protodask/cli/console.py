@@ -6,8 +6,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TextIO, Union
 
 import typer
 
@@ -132,9 +133,33 @@ def output_console() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
+class Unheeded:
+    """A stream of text whose reader may go away, as a terminal does that is closed: what is written then is lost."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):  # ValueError: the stream is closed
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def remark(text: str) -> None:
+    """Say something on standard error. That its reader went away, or its disk is full, ends nothing."""
+    typer.echo(plain(text), file=Unheeded(sys.stderr))  # type: ignore[arg-type]
+
+
 def complain(seen: str, remedy: str, code: str) -> None:
     """What went wrong, of what kind it is, and what to do about it."""
-    typer.echo(plain(mask_text(f"Error: {seen} [{code}]\n{remedy}")), err=True)
+    remark(mask_text(f"Error: {seen} [{code}]\n{remedy}"))
 
 
 def _aligned(column: Sequence[str]) -> list[str]:

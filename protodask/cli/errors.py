@@ -1,12 +1,11 @@
-"""How a command ends: from exceptions to messages and exit codes, and from outside, by SIGTERM or Ctrl-C.
+"""How a command ends: from exceptions to messages and exit codes, and from outside, by SIGTERM, SIGHUP or Ctrl-C.
 
 0: done. 1: it failed. 2: the command was used wrongly. 3: a command that was asked whether something is so says no.
 130: the user stopped it. 143: it was ended from outside.
 
-SIGTERM and Ctrl-C raise an exception wherever the program happens to be, so that everything on the way out is tidied
-up. In a few places Python only reports an exception and goes on: in finalizers, and in callbacks of weak references,
-which every import runs. One of a hundred signals that came during imports was lost there, and the command went on to
-its end.
+All of them raise an exception wherever the program happens to be, so that everything on the way out is tidied up. In a
+few places Python only reports an exception and goes on: in finalizers, and in callbacks of weak references, which every
+import runs. One of a hundred signals that came during imports was lost there, and the command went on to its end.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from protodask.cli.console import complain
+from protodask.cli.console import complain, remark
 from protodask.data.places.locations import is_full
 from protodask.errors import InputError, ProtodaskError
 from protodask.pipeline.file.values import as_options
@@ -38,7 +36,9 @@ WRONG_USE = 2
 ANSWER_IS_NO = 3
 INTERRUPTED = 130
 TERMINATED = 143
-"""Exit code after SIGTERM, as shells have it."""
+"""Exit code after SIGTERM, as shells have it, and after SIGHUP."""
+
+WHAT_STAYS = "What was finished before stays; nothing is left half-written."
 
 AGAIN_AFTER = 0.01
 """Seconds from an exception that was lost to the next try."""
@@ -76,10 +76,14 @@ def reported(
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt as error:
-        (stopped or partial(typer.echo, err=True))(
-            "Stopped. What was finished before stays; nothing is left half-written."
-        )
+        (stopped or remark)(f"Stopped. {WHAT_STAYS}")
         raise typer.Exit(INTERRUPTED) from error
+    except SystemExit as error:
+        if error.code != TERMINATED:
+            raise
+        if stopped is None:  # else the last record of a log says so
+            remark(f"Ended from outside. {WHAT_STAYS}")
+        raise typer.Exit(TERMINATED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
         complain(as_options(error.seen), as_options(error.remedy), error.code)
@@ -90,7 +94,7 @@ def reported(
             raise
         _show_traceback(debug)
         if is_full(error):  # where the output goes; who writes elsewhere says where
-            complain(f"The disk was full ({error}).", "Free some space, or write elsewhere, and repeat.", "disk-full")
+            _complain_of_full(error, complain)
             raise typer.Exit(FAILED) from error
         said = f": {error}" if str(error) else ""
         advice = "The lines above say where it happened." if debug else "Repeat the command with --debug to see where."
@@ -98,18 +102,37 @@ def reported(
         raise typer.Exit(FAILED) from error
 
 
+@contextmanager
+def output_written() -> Iterator[None]:
+    """Say of output that nothing else looks after that its disk was full, and end the program."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _complain_of_full(error, complain)
+        sys.exit(FAILED)
+
+
+def _complain_of_full(error: Exception, complain: Callable[[str, str, str], None]) -> None:
+    complain(f"The disk was full ({error}).", "Free some space, or write elsewhere, and repeat.", "disk-full")
+
+
 def _show_traceback(debug: bool) -> None:
     if debug:
-        typer.echo(mask_text(traceback.format_exc()), err=True)
+        remark(mask_text(traceback.format_exc()))
 
 
 def end_on_signals() -> None:
-    """End this process on SIGTERM as on Ctrl-C, with nothing left half-written, wherever it is.
+    """End this process on SIGTERM as on Ctrl-C, with nothing left half-written, wherever it is, and on SIGHUP likewise,
+    which comes when the terminal is closed or a connection lost, unless it is ignored, as `nohup` has it.
 
     Whoever started it may have had SIGINT ignored, as shells do for what a script starts with `&`. Then it stays so:
     Ctrl-C at that terminal is meant for what is in the foreground. SIGTERM ends such a process, too.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminate)
     if hasattr(signal, "setitimer"):
         sys.unraisablehook = _try_again
 

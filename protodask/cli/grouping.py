@@ -37,7 +37,7 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
     Each parameter whose type is a dataclass is replaced by an option for each of its fields, nested ones too. What
     there is to say of an option is said in the framework's words or by `Option`. The framework reads the options from
     the signature, so the command gets one that lists them all, and `--json` and `--debug`. What goes wrong is reported.
-    `steps` are types of parameters that have none.
+    From there on Ctrl-C is an exception. `steps` are types of parameters that have none.
     """
     hints = {**get_type_hints(command, include_extras=True), **steps}
     hints.pop("return", None)
@@ -56,6 +56,8 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
     def with_options(context: typer.Context, **given: Any) -> None:
         as_json = given["as_json"]
         with reported(given["debug"]):
+            if context.obj is not None:
+                context.obj()
             with wrong_use():
                 sources = {name: context.get_parameter_source(name) for name in given}
                 of_environment = {name for name, source in sources.items() if source and source.name == "ENVIRONMENT"}

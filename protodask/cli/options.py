@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from protodask.cli.console import plain
+from protodask.cli.console import remark
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.progress import Reporter, reporting
 from protodask.errors import InputError
@@ -203,7 +203,7 @@ def computing_engine(
 
 
 def _warn(text: str) -> None:
-    typer.echo(plain(f"Warning: {text}"), err=True)
+    remark(f"Warning: {text}")
 
 
 def perform_step(step: Step, computing: Computing) -> Result:

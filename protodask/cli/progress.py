@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from protodask.cli.console import is_terminal, plain
+from protodask.cli.console import Unheeded, is_terminal, plain, remark
 from protodask.pipeline.file.values import as_options
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, RobustStarted, SearchStarted
 from protodask.pipeline.telling.result import count, describe_seconds
@@ -157,7 +155,7 @@ class LogReporter:
 
 
 def _show_line(text: str) -> None:
-    typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {plain(text)}", err=True)
+    remark(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
 
 
 class TerminalReporter:
@@ -221,7 +219,7 @@ def _terminal_reporter() -> Iterator[TerminalReporter]:
     from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Console(file=Unheeded(sys.stderr), highlight=False, markup=False)  # type: ignore[arg-type]
     reporter = TerminalReporter(console)
     with Live(
         console=console,

@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from protodask.cli.console import complain, plain
+from protodask.cli.console import complain, remark
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.errors import ProtodaskError
 from protodask.pipeline.steps.base import Option
@@ -146,7 +144,7 @@ class Told:
         if self._reporter is not None and not self._quiet:
             self._reporter.line(text)
         else:
-            typer.echo(plain(text), err=True)
+            remark(text)
 
     def complain(self, seen: str, remedy: str, code: str) -> None:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""

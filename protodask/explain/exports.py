@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from protodask.data.places.locations import storage_errors
 from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.errors import InputError, needed
 from protodask.explain.tables import Cell, Table
@@ -140,14 +141,15 @@ def _excel(tables: Sequence[Table]) -> bytes:
     for table in tables:
         _check_excel(table)
     workbook = openpyxl.Workbook(write_only=True)
-    for table in tables:
-        sheet = workbook.create_sheet(table.name)
-        sheet.freeze_panes = "A2"
-        sheet.append([_excel_cell(sheet, name) for name in table.columns])
-        for row in table.rows():
-            sheet.append([_excel_cell(sheet, value) for value in row])
     sink = io.BytesIO()
-    workbook.save(sink)
+    with storage_errors("temporary files, which go to the folder TMPDIR,", "writing"):
+        for table in tables:
+            sheet = workbook.create_sheet(table.name)
+            sheet.freeze_panes = "A2"
+            sheet.append([_excel_cell(sheet, name) for name in table.columns])
+            for row in table.rows():
+                sheet.append([_excel_cell(sheet, value) for value in row])
+        workbook.save(sink)
     return sink.getvalue()
 
 

@@ -26,10 +26,11 @@ def copy_group(source: str, target: str) -> None:
             if is_url(source) or is_url(target):
                 write_file(target, name, _read(source, name))
                 continue
-            place = os.path.join(target, *name.split("/"))
-            with storage_errors(target, "writing"):
-                os.makedirs(os.path.dirname(place), exist_ok=True)
-            with open_inside(source, name) as file, open_anew(place) as copy:
+            opened = open_inside(source, name)
+        place = os.path.join(target, *name.split("/"))
+        with opened as file, storage_errors(target, "writing"):
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            with open_anew(place) as copy:
                 shutil.copyfileobj(file, copy, PIECE_BYTES)
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,13 @@ def test_end_on_signals__in_the_background_leaves_ctrl_c_to_others() -> None:
     assert (ended.returncode, ended.stdout) == (TERMINATED, "went on\n"), ended.stderr
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a signal of terminals")
+@pytest.mark.parametrize(("trap", "code"), [("", TERMINATED), ("trap '' HUP && ", 0)])
+def test_end_on_signals__ends_with_its_terminal_unless_told_otherwise(trap: str, code: int) -> None:
+    does = "import signal; from protodask.cli.errors import end_on_signals as ends; ends(); signal.raise_signal(1)"
+    assert run_python("-c", does, before=("sh", "-c", f'{trap}exec "$@"', "sh")).returncode == code
+
+
 A_TEST = """
 import signal, subprocess, sys
 
@@ -108,9 +116,10 @@ main()
 """
 
 WHILE_BUILT = "import typer.main; typer.main.get_command = lambda _: signal.raise_signal(signal.SIGINT)"
+WHILE_READ = "import typer.core; typer.core.TyperGroup.parse_args = lambda *_: signal.raise_signal(signal.SIGINT)"
 
 
-@pytest.mark.parametrize(("at", "before"), [("protodask.cli.console", ""), (None, WHILE_BUILT)])
+@pytest.mark.parametrize(("at", "before"), [("protodask.cli.console", ""), (None, WHILE_BUILT), (None, WHILE_READ)])
 def test_main__stopped_before_a_command_begins_says_so(at: str | None, before: str) -> None:
     done = run_python("-c", STOPPED_EARLY.format(at=repr(at), before=before))
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "Stopped.\n")
@@ -151,6 +160,13 @@ def test_main__takes_closed_streams_for_ones_that_nobody_reads(closed: str, tmp_
     done = run_python("-m", "protodask", *command, before=("sh", "-c", f'exec "$@" {closed}', "sh"))
     assert ((tmp_path / "d.zarr").exists(), done.returncode) == (True, int(fails))
     assert ("exists already" in done.stderr) == (closed == ">&-")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no full device elsewhere")
+def test_main__says_that_the_disk_is_full_that_help_goes_to() -> None:
+    done = run_python("-m", "protodask", "--version", before=("sh", "-c", 'exec "$@" >/dev/full', "sh"))
+    assert (done.returncode, done.stderr.count("Error: The disk was full")) == (1, 1)
+    assert "Traceback" not in done.stderr
 
 
 ONE_AFTER_ANOTHER = """

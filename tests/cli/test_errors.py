@@ -1,6 +1,7 @@
 """From exceptions to messages and exit codes."""
 
 import errno
+import io
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import typer
 from support.errors import refused
 
 from protodask.cli.errors import WrongUseError, reported, wrong_use
+from protodask.cli.progress import TerminalReporter, reporting
 from protodask.errors import ClusterError, InputError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.values import as_keys
@@ -147,9 +149,44 @@ def test_reported__a_full_disk_behind_the_output(capsys: pytest.CaptureFixture[s
     assert "unexpected" not in err
 
 
-def test_reported__interrupt(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code(KeyboardInterrupt()) == 130
-    assert "Stopped." in capsys.readouterr().err
+class _Full(io.StringIO):
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(InputError("bad-value", "Seen.", "Do this."), 1), (KeyboardInterrupt(), 130)]
+)
+def test_reported__keeps_its_code_where_nothing_can_be_said(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", _Full())
+    assert _exit_code(error, debug=True) == code
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_reporting__goes_on_where_nothing_can_be_said(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log's disk is full, or a terminal was closed."""
+    monkeypatch.setattr(_Full, "isatty", lambda _: terminal)
+    monkeypatch.setattr(sys, "stderr", _Full())
+    monkeypatch.setenv("TERM", "xterm")
+    with reporting() as reporter:
+        assert isinstance(reporter, TerminalReporter) == terminal
+        reporter.line("batch 1 begins")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"), [(KeyboardInterrupt(), 130, "Stopped."), (SystemExit(143), 143, "Ended from outside.")]
+)
+def test_reported__interrupt(error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_code(error) == code
+    assert capsys.readouterr().err == f"{said} What was finished before stays; nothing is left half-written.\n"
+
+
+def test_reported__leaves_other_exits_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="5"), reported(debug=False):
+        sys.exit(5)
+    assert capsys.readouterr().err == ""
 
 
 def test_reported__leaves_the_end_of_a_pipe_to_the_framework(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openpyxl.utils.escape import unescape
+from support.disk import small_files_only
 from support.errors import refused
 
 from protodask.errors import Code, OutputExistsError, StorageError
@@ -221,3 +222,10 @@ def test_export__names_the_extra_that_is_missing(
 def test_export__of_nothing(tmp_path: Path) -> None:
     with refused("no-rows"):
         export([], tmp_path / "t.csv")
+
+
+def test_export__says_where_the_temporary_files_of_excel_find_no_place(tmp_path: Path) -> None:
+    table = Table("t", {"x": [float(number) for number in range(500)]})
+    with small_files_only(1000), refused("unwritable", "TMPDIR", kind=StorageError):
+        export(table, str(tmp_path / "t.xlsx"))
+    assert not any(tmp_path.iterdir())

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.disk import files_below as disk_files_below
-from support.disk import watch_disk
+from support.disk import small_files_only, watch_disk
 from support.errors import refused
 
 from protodask import load_model
@@ -568,6 +568,12 @@ def test_writing__waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(changing, "LOCK_SECONDS", 0.1)
     with changing.writing(registry.path), refused("written-by-another", registry.path, kind=StorageError):
         registry.prune(1)
+
+
+def test_publish__names_the_registry_where_there_is_no_place_for_a_copy(model_at: Models, tmp_path: Path) -> None:
+    model, registry = model_at(1), tmp_path / "registry"
+    with small_files_only(1), refused("unwritable", registry, kind=StorageError):
+        Registry(str(registry)).publish(model)
 
 
 class EndedError(BaseException):

@@ -1,9 +1,12 @@
-"""What reaches the disk, in which order."""
+"""What reaches the disk, in which order, and how much of a file may."""
 
 from __future__ import annotations
 
 import os
+import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,3 +43,14 @@ def watch_disk(patch: pytest.MonkeyPatch) -> list[Event]:
 def files_below(folder: str | Path) -> set[str]:
     """The files in a folder, by their paths in it."""
     return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@contextmanager
+def small_files_only(most: int) -> Iterator[None]:
+    """Writing beyond so many bytes of any file fails as it does when no space is left."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from protodask.cli.console import Answer, Part, apart, give, known, say
+from protodask.cli.console import Answer, Part, apart, give, known, remark, say
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Json
 from protodask.errors import StorageError
@@ -79,7 +79,7 @@ def _watch(path: str, describe: Callable[[], dict[str, Any]], seconds: float, as
         except StorageError:
             if not described or os.path.lexists(path):
                 raise
-            typer.echo("The run directory is gone: the run has ended, or was removed.", err=True)
+            remark("The run directory is gone: the run has ended, or was removed.")
             return
         if as_json:
             typer.echo(to_json_line(described))
