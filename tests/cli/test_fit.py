@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,27 @@ def test_fit__run_dir_is_continued(call: Call, example: Any, tmp_path: Path) -> 
     assert _fingerprint(call, tmp_path / "one.zarr") == _fingerprint(call, tmp_path / "two.zarr")
     other = call(*arguments, "--out", tmp_path / "three.zarr", "--seed", 9)
     check_failed(other, 1, "other-run", tmp_path / "run", "config.seed was 0 and is 9")
+
+
+def test_fit__of_draws_says_how_long_it_took_and_not_each_of_them(call: Call, example: Any, tmp_path: Path) -> None:
+    began = time.perf_counter()
+    ended = call(
+        "fit",
+        example.data,
+        "--out",
+        tmp_path / "m",
+        "--average-draws",
+        4,
+        "--candidates",
+        20,
+        "--max-iterations",
+        8,
+        "--json",
+    )
+    waited = time.perf_counter() - began
+    found = json.loads(ended.stdout)
+    assert len(found["history"]) == 4
+    assert max(record["seconds"] for record in found["history"]) <= found["seconds"] <= waited
 
 
 @pytest.mark.parametrize(

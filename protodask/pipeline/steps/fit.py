@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,8 +26,10 @@ class ModelFitted(Result):
     model: PrototypeSet
     history: tuple[BatchRecord, ...]
     """A record for each batch that was added."""
+    seconds: float
+    """That passed, of a search as well; those of the records are of draws that may have been trained together."""
     resumed: bool = False
-    """Whether an earlier run was gone on with: the seconds of the records are those of this one."""
+    """Whether an earlier run was gone on with: all seconds are those of this one."""
 
     def describe(self) -> dict[str, Any]:
         from protodask.prototypes.fitting import batch_summary
@@ -39,6 +41,7 @@ class ModelFitted(Result):
             "prototypes": self.model.n_prototypes,
             "active_features": len(self.model.active_features),
             "features": self.model.n_features,
+            "seconds": self.seconds,
             "resumed": self.resumed,
             "history": [batch_summary(record) for record in self.history],
         }
@@ -52,11 +55,10 @@ class ModelFitted(Result):
 
     def summary(self) -> str:
         model = self.model
-        seconds = math.fsum(record.seconds for record in self.history)
         return (
             f"The model {shorten(self.path)} has {count(model.n_batches, 'batch', 'batches')} with "
             f"{count(model.n_prototypes, 'prototype')} and uses {len(model.active_features)} of "
-            f"{count(model.n_features, 'feature')}; training took {describe_seconds(seconds)}"
+            f"{count(model.n_features, 'feature')}; training took {describe_seconds(self.seconds)}"
             f"{' since it was taken up again' if self.resumed else ''}."
         )
 
@@ -98,6 +100,7 @@ class FitStep(FitSettings, Training):
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import model_fingerprint, save_model
 
+        began = time.perf_counter()
         config = fit_config(self)
         where = locate(self.out)
         run_dir = locate(run_directory(where, self.run_dir))
@@ -107,7 +110,7 @@ class FitStep(FitSettings, Training):
         with fitted(data, config, run_dir, engine, (listen,), start, keep=keep) as run:
             if model_fingerprint(run.model) != published:
                 save_model(run.model, where, overwrite=self.overwrite)
-        return ModelFitted(where, run.model, tuple(run.history), resumed)
+        return ModelFitted(where, run.model, tuple(run.history), time.perf_counter() - began, resumed)
 
     def advice(self) -> str | None:
         if any(getattr(self, name) is not None for name in ("config", "start", *GUESSED)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -187,6 +188,7 @@ class TuneStep(TrainingSettings, Training):
         from protodask.prototypes.persistence import model_fingerprint, save_model
         from protodask.selection.tuning import tuned
 
+        began = time.perf_counter()
         search = search_config(self)
         config = tuned_config(self, search)
         where = locate(self.out)
@@ -206,7 +208,7 @@ class TuneStep(TrainingSettings, Training):
             if model_fingerprint(run.model) != published:
                 save_model(run.model, where, overwrite=self.overwrite)
         notes = tuple(_notes_on(run.search, search.max_batches))
-        fitted = ModelFitted(where, run.model, tuple(run.history), resumed)
+        fitted = ModelFitted(where, run.model, tuple(run.history), time.perf_counter() - began, resumed)
         return ModelTuned(fitted, run.search, data.n_rows, group, self.table, notes)
 
 
