@@ -1,6 +1,7 @@
 import pickle
 import threading
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
@@ -47,6 +48,17 @@ def test_search_cv__fits_what_it_chose(rows: Arrays, fitted: PrototypeSetSearchC
     assert fitted.best_score_ == -fitted.search_.trials[fitted.search_.selected].mean
     assert CLASSIFIER.lambda_v is None  # the one given is left as it is
     assert set(pd.DataFrame(fitted.cv_results_)) >= {"lambda_v", "batches", "mean", "fold_3", "selected"}
+
+
+def test_search_cv__ends_the_fit_of_what_it_chose_by_the_tolerance_of_the_classifier(
+    rows: Arrays, fitted: PrototypeSetSearchCV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that of the search it would end after 11 iterations, the fewest that a tolerance looks at."""
+    monkeypatch.setattr("protodask.selection.estimator.search_rows", lambda *_, **__: fitted.search_)
+    exact = clone(CLASSIFIER).set_params(max_iterations=13, tolerance=0.0)
+    search = replace(SEARCH, tolerance=1.0, n_draws=1)
+    found = PrototypeSetSearchCV(exact, search).fit(rows["features"], rows["target"], rows["weight"])
+    assert {record.iterations for record in found.best_estimator_.history_} == {13}
 
 
 @pytest.mark.slow

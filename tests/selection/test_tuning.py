@@ -68,6 +68,7 @@ def test_tune__fits_what_it_chose_to_all_rows(dataset: Dataset, engine: Engine, 
     config = replace(CONFIG, lambda_v=chosen.lambda_v, n_batches=chosen.n_batches)
     alone = fit(dataset, config, engine=engine)
     assert run.model.n_batches == chosen.n_batches
+    assert run.model.provenance["fits"][-1]["config"] == config.as_dict()
     for one, other in zip(run.model.batches, alone.model.batches, strict=True):
         assert np.array_equal(one.prototype_weight, other.prototype_weight)
         assert np.array_equal(one.feature_weight, other.feature_weight)
@@ -115,6 +116,7 @@ def test_tune__in_two_stages_points_at_trials_of_the_second(
     def searched(
         engine: Engine, parts: Any, settings: Sequence[Any], config: FitConfig, limits: Limits, *_: Any, **__: Any
     ) -> list[list[tuple[float, ...]]]:
+        assert config.tolerance == SEARCH.tolerance
         return [losses[: limits.max_batches + 1] for _ in settings]
 
     monkeypatch.setattr(tuning_module, "run_search", searched)
