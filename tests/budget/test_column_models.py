@@ -251,7 +251,6 @@ def test_expand__without_weights_counts_rows(kind: str, tmp_path: Path) -> None:
         assert accuracy * 240 == pytest.approx(round(accuracy * 240), abs=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 def test_expand__knows_the_noise_of_rows_or_of_whole_groups(grouped: bool, tmp_path: Path) -> None:
     arrays = make_arrays(240, "group" if grouped else "")

@@ -304,7 +304,6 @@ def test_tune__keeps_groups_together_and_says_so(call: Call, tmp_path: Path) -> 
     assert lowest["--group"] > 0.6
 
 
-@pytest.mark.slow
 def test_tune__names_the_ranges_that_may_be_too_narrow(call: Call, example: Any, tmp_path: Path) -> None:
     said = tune(
         call, example.data, tmp_path / "m.zarr", "--lambda-v-range", 1e-3, 1e3, "--trials", 2, "--max-batches", 1

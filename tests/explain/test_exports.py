@@ -194,7 +194,6 @@ def test_export__whole_numbers_of_any_size_go_into_parquet(tmp_path: Path) -> No
     assert found == {"a": [str(2**63), "1", None], "b": [2**63 - 1, -(2**62), None]}
 
 
-@pytest.mark.slow
 def test_export__refuses_what_an_excel_sheet_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("over-limit", 32768, ".csv", ".parquet"):
         export(Table("t", {"x": ["a" * 32768]}), tmp_path / "t.xlsx")

@@ -448,7 +448,6 @@ def small_problem(rows: int = 400) -> tuple[RoundProblem, dict[str, NDArray[Any]
     return problem, {"features": features, TARGET.name: target}
 
 
-@pytest.mark.slow
 def test_steps__are_adams_in_logarithms(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the formula, of the value's differences over rows that no block order decides about."""
     problem, arrays = small_problem(170)  # 127 rows are trained on, two blocks: a step looks at all of them

@@ -177,7 +177,6 @@ def test_change__leaves_alone_what_another_one_is_writing(
     assert registry.aliases == {"champion": 2, "previous": 1, "trial": 1}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["before the tag", "after it"])
 def test_change__of_what_another_one_changed_while_it_was_read_loses_nothing(
     bucket: str, model_at: Models, monkeypatch: pytest.MonkeyPatch, first: bool
