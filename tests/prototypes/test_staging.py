@@ -303,6 +303,16 @@ def test_training__in_steps_has_the_same_bits_however_rows_are_read(
     assert_same_bits(fit(data, CONFIG, tmp_path / "run", engine).model, whole)
 
 
+def test_training__records_the_steps_of_each_round(
+    engine: Engine, make_rows: MakeRows, assert_same_bits: SameBits, tmp_path: Path
+) -> None:
+    arrays, config = make_rows(ROWS, 2), replace(CONFIG, n_batches=2)
+    data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d", dtype="float64", block_rows=64)
+    fit(data, config, tmp_path / "run", engine)
+    assert {name.split("-")[1] for name in read_arrays_of(tmp_path / "run")} == {"1", "2"}
+    assert_same_bits(fit(data, config, tmp_path / "run", engine).model, fit(data, config, engine=engine).model)
+
+
 @pytest.mark.slow
 def test_training__in_steps_that_were_others_begins_anew(
     engine: Engine, make_rows: MakeRows, assert_same_bits: SameBits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
