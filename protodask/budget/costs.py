@@ -63,7 +63,7 @@ class CostCurves:
         if not 0 <= low <= high or math.isinf(low):
             raise InputError(
                 "bad-setting",
-                f"The sizes of items range from {low!r} to {high!r}.",
+                f"The sizes of items range from {low:.15g} to {high:.15g}.",
                 "Give a smallest and a largest size, 0 or more.",
             )
         largest = float(np.abs(coefficients).max())

@@ -98,7 +98,8 @@ def feature_columns(
         except InputError as error:
             raise InputError(
                 error.code,
-                f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]} to {sizes[1]}.",
+                f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]:.15g} to "
+                f"{sizes[1]:.15g}.",
                 error.remedy,
             ) from error
     owned, costs = zip(*costed.values(), strict=True)

@@ -156,7 +156,7 @@ def _grow(
         raise InputError(
             "bad-setting",
             f"The size that greedy sequences are made for is {size!r}.",
-            f"Give a number from {curves.low!r} to {curves.high!r}, such as the median size of the items.",
+            f"Give a number from {curves.low:.15g} to {curves.high:.15g}, such as the median size of the items.",
         )
     given, most = checked_sequences(trade_offs, most_fits)
     prices = [curves.at(frozenset([feature]), size) for feature in range(curves.n_features)]

@@ -47,7 +47,7 @@ def check_items(curves: CostCurves, sizes: Floats, budgets: Floats, first: int |
         raise InputError(
             "bad-value",
             f"{whose(wrong)} has the size {float(sizes[wrong].flat[0])!r}.",
-            f"Give sizes from {curves.low!r} to {curves.high!r}, for which the index was built"
+            f"Give sizes from {curves.low:.15g} to {curves.high:.15g}, for which the index was built"
             + (", and finite ones." if math.isinf(curves.high) else "."),
         )
     wrong = ~(budgets >= 0)

@@ -97,7 +97,6 @@ def test_subsample__by_a_column_says_what_was_kept_of_its_values(call: Call, tmp
         (("--rate", "no=2"), "bad-setting", ["'no'", "2.0"]),
         (("--rate", "no=nan"), "bad-setting", ["'no'", "nan"]),
         (("--rate", "no"), "bad-setting", ["--rate no", "no=0.01"]),
-        (("--rate", "=0.5"), "bad-setting", ["--rate =0.5", "no=0.01"]),
         (("--rate", "no=half"), "bad-setting", ["--rate no=half", "no=0.01"]),
         (("--rate", "no=0.5", "--rate", "no=0.25"), "named-twice", ["'no'"]),
     ],

