@@ -5,36 +5,77 @@ Whatever is slow to import is imported by the command that needs it, so that `--
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import UserDict
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
-from protodask.cli.commands.budget import app as budget
-from protodask.cli.commands.cluster import app as cluster
-from protodask.cli.commands.example import example
-from protodask.cli.commands.explain import explain
-from protodask.cli.commands.export import export
-from protodask.cli.commands.info import info
-from protodask.cli.commands.plan import plan
-from protodask.cli.commands.registry import app as registry
-from protodask.cli.commands.run import RunCommand, run
 from protodask.cli.console import open_streams, remark
 from protodask.cli.errors import end_on_signals, output_written, stop_reading
-from protodask.cli.grouping import ingest, step_command
+from protodask.cli.grouping import step_command
 from protodask.pipeline.steps import STEPS
-from protodask.pipeline.steps.base import Panel
-from protodask.pipeline.steps.ingest import IngestStep
+from protodask.pipeline.steps.base import Panel, Step
 
-ROBUST = "Train and apply classifiers where features are known only roughly: by bounds, means and spreads."
+FILES = {
+    "info": Panel.DATA,
+    "plan": Panel.TRAINING,
+    "explain": Panel.USE,
+    "export": Panel.USE,
+    "run": Panel.PIPELINES,
+    "example": Panel.PIPELINES,
+    "registry": Panel.WATCH,
+    "budget": Panel.COMPANIONS,
+    "cluster": Panel.PIPELINES,
+}
+"""Commands and groups of commands that have files of their own, and the headings that they stand under."""
 
-GROUPS = {"budget": budget, "robust": typer.Typer(name="robust", help=ROBUST, no_args_is_help=True)}
-"""Of commands of several words."""
+ABOUT = {"robust": "Train and apply classifiers where features are known only roughly: by bounds, means and spreads."}
+"""Groups of steps alone."""
+
+
+class _Made(UserDict[str, Any]):
+    """Commands and groups by their first words, made when they are asked for: all of them take a fifth of a second."""
+
+    def __init__(self) -> None:
+        steps: dict[str, list[type[Step]]] = {}
+        for step in STEPS.values():
+            steps.setdefault(step.command_words()[0], []).append(step)
+        panels = {word: own[0].panel for word, own in steps.items()} | FILES
+        super().__init__(
+            {word: cache(partial(_make, word, panel, steps.get(word, ()))) for word, panel in panels.items()}
+        )
+
+    def __getitem__(self, word: str) -> Any:
+        return super().__getitem__(word)()
+
+
+def _make(word: str, panel: Panel, steps: Sequence[type[Step]]) -> Any:
+    if word in FILES:
+        app = import_module(f"{__name__}.commands.{word}").app
+    else:
+        app = typer.Typer(name=word, help=ABOUT.get(word), no_args_is_help=True, add_completion=False)
+    for step in steps:
+        app.command(step.command_words()[-1])(step_command(step))
+    is_group = len(app.registered_commands) > 1 or any(len(step.command_words()) > 1 for step in steps)
+    made = get_group(app) if is_group else get_command(app)
+    made.rich_help_panel = panel.value
+    return made
 
 
 class _Commands(TyperGroup):
     """The commands, and what was one of them by a setting: it is another one now."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Made()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         moved = STEPS[args[0]].moved if args and args[0] in STEPS else {}
@@ -69,23 +110,6 @@ def protodask(
     ] = False,
 ) -> None:
     """Prototype set classifiers for data larger than memory."""
-
-
-for step in STEPS.values():
-    words = step.command_words()
-    commands = app if len(words) == 1 else GROUPS.setdefault(words[0], typer.Typer(name=words[0], no_args_is_help=True))
-    panel = step.panel.value if len(words) == 1 else None
-    commands.command(words[-1], rich_help_panel=panel)(ingest if step is IngestStep else step_command(step))
-app.command("info", rich_help_panel=Panel.DATA.value)(info)
-app.command("plan", rich_help_panel=Panel.TRAINING.value)(plan)
-app.command("explain", rich_help_panel=Panel.USE.value)(explain)
-app.command("export", rich_help_panel=Panel.USE.value)(export)
-app.command("run", cls=RunCommand, rich_help_panel=Panel.PIPELINES.value)(run)
-app.command("example", rich_help_panel=Panel.PIPELINES.value)(example)
-app.add_typer(registry, rich_help_panel=Panel.WATCH.value)
-for group in GROUPS.values():
-    app.add_typer(group, rich_help_panel=Panel.COMPANIONS.value)
-app.add_typer(cluster, rich_help_panel=Panel.PIPELINES.value)
 
 
 def main(begin: Callable[[], None] | None = None) -> None:

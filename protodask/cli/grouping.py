@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from itertools import chain
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
@@ -18,7 +18,7 @@ from protodask.cli.console import Answer, give
 from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import ANSWER_IS_NO, reported, wrong_use
 from protodask.cli.options import Computing, Debug, Json, perform_step, without_contradicted
-from protodask.pipeline.file.values import key_of, ordered_fields
+from protodask.pipeline.file.values import hints_of, key_of, ordered_fields
 from protodask.pipeline.steps.base import Argument, Option, Step, option_of, plain_hint
 from protodask.pipeline.steps.ingest import AppendStep, IngestStep
 from protodask.pipeline.telling.result import FilesFailedError
@@ -39,7 +39,7 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
     the signature, so the command gets one that lists them all, and `--json` and `--debug`. What goes wrong is reported.
     From there on Ctrl-C is an exception. `steps` are types of parameters that have none.
     """
-    hints = {**get_type_hints(command, include_extras=True), **steps}
+    hints = {**hints_of(command), **steps}
     hints.pop("return", None)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
@@ -75,7 +75,7 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
+    hints = hints_of(group)
     arguments = [name for name, hint in hints.items() if isinstance(option_of(hint), Argument)]
     may_be_left_out = any(map(_is_first, hints.values()))
     for field in sorted(ordered_fields(group), key=lambda field: not _is_first(hints[field.name])):
@@ -134,7 +134,7 @@ def _framework_words(name: str, said: Option, of_bool: bool) -> Any:
 
 def _take(group: Any, given: dict[str, Any]) -> Any:
     """The group made of its options, which are taken out of `given`."""
-    hints = get_type_hints(group, include_extras=True)
+    hints = hints_of(group)
     values = {
         field.name: _take(hints[field.name], given)
         if is_dataclass(hints[field.name])
@@ -161,6 +161,8 @@ def _read(hint: Any, value: Any) -> Any:
 
 def step_command(kind: type[Step]) -> Command:
     """The command that does a step of this kind."""
+    if kind is IngestStep:
+        return grouped(ingest)
     template = _detaching if kind.detaches else _computing if kind.computes else _here
     command = grouped(template, step=kind)
     command.__doc__ = inspect.getdoc(kind)
@@ -175,7 +177,6 @@ def _here(step: Any) -> Answer:
     return _computing(step, Computing())
 
 
-@grouped
 def ingest(
     step: IngestStep,
     *,

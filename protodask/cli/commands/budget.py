@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ABOUT = "Choose features by what they cost: the most accurate model within a budget, item by item."
 
-app = typer.Typer(name="budget", help=ABOUT, no_args_is_help=True)
+app = typer.Typer(name="budget", help=ABOUT, no_args_is_help=True, add_completion=False)
 
 
 @app.command("query")

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from protodask.security.checkup import Report
     from protodask.security.folder import CertificatesWritten
 
-app = typer.Typer(name="cluster", help="Make certificates for a Dask cluster, or check one.", no_args_is_help=True)
+app = typer.Typer(
+    name="cluster",
+    help="Make certificates for a Dask cluster, or check one.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @app.command("certs")

@@ -13,12 +13,15 @@ from protodask.cli.options import Debug
 from protodask.errors import FormatError, InputError
 from protodask.pipeline.telling.result import Table
 
+app = typer.Typer(add_completion=False)
+
 PACKAGE = Path(__file__).parents[2]
 
 FOLDERS = (PACKAGE / "examples", PACKAGE.parent / "pipelines")
 """Where an installed package has them, and where its source has them."""
 
 
+@app.command("example")
 def example(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Which one to print, such as train; else all are listed.")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from protodask.cli.console import Answer, Part, Piece, apart, output_console, plain
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from protodask.explain.explanation import Lines
     from protodask.explain.requests import RowsExplained
     from protodask.explain.tables import Explained
+
+app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Explaining:
     overwrite: Overwrite = False
 
 
+@app.command("explain")
 @grouped
 def explain(request: Explaining, computing: Computing) -> Answer:
     """Show why a model says what it says of some rows: its prototypes by impact, and what would change its mind."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import typer
+
 from protodask.cli.console import Answer
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
@@ -13,7 +15,10 @@ from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Model
 from protodask.pipeline.telling.result import count, shorten
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command("export")
 @grouped
 def export(
     model: Model,

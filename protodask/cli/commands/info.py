@@ -34,7 +34,10 @@ from protodask.pipeline.telling.result import (
     value_text,
 )
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command("info")
 @grouped
 def info(
     path: Annotated[

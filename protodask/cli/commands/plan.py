@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from protodask.cli.console import Answer, Part, apart
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from protodask.engine.scheduling import Processes
     from protodask.prototypes.planning import Plan
 
+app = typer.Typer(add_completion=False)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFit(FitSettings):
@@ -29,6 +33,7 @@ class PlannedFit(FitSettings):
     start: Start = None
 
 
+@app.command("plan")
 @grouped
 def plan(
     data: Data,

@@ -24,7 +24,7 @@ ABOUT = """Look at the versions of models in a registry, choose which one counts
 `protodask publish` adds versions.
 """
 
-app = typer.Typer(name="registry", help=ABOUT, no_args_is_help=True)
+app = typer.Typer(name="registry", help=ABOUT, no_args_is_help=True, add_completion=False)
 
 Place = Annotated[str, typer.Argument(metavar="REG", help="Folder or URL of a registry.")]
 OneVersion = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a version, or an alias.")]

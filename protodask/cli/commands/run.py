@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from protodask.pipeline.telling.result import Result
     from protodask.prototypes.planning import Plan
 
+app = typer.Typer(add_completion=False)
+
 
 WrongOptionsError: type[Any] = typer.BadParameter.__bases__[0]
 """All that the framework refuses; it has a name for one kind alone."""
@@ -86,6 +88,7 @@ def _show_text(option: typer.CallbackParam, asked: bool) -> None:
 _prints: Callable[..., Any] = partial(typer.Option, metavar="", is_eager=True, callback=_show_text)
 
 
+@app.command("run", cls=RunCommand)
 @grouped
 def run(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],

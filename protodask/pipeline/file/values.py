@@ -201,12 +201,17 @@ LONGEST_SHOWN = 200
 """Characters."""
 
 
-_KNOWN = {field.name: field.name for kind in STEPS.values() for field in dataclasses.fields(kind)} | {
-    "n_folds": "folds",
-    "n_trials": "trials",
-    **{long: name for name, long in CONFIG_NAMES.items() if long != "n_draws"},
-}
-"""Fields by how they are called inside, and by their own names. The draws of a fit and of a search are called alike."""
+@cache
+def _known() -> dict[str, str]:
+    """Fields by how they are called inside, and by their own names. The draws of a fit and of a search are called
+    alike.
+    """
+    return {field.name: field.name for kind in STEPS.values() for field in dataclasses.fields(kind)} | {
+        "n_folds": "folds",
+        "n_trials": "trials",
+        **{long: name for name, long in CONFIG_NAMES.items() if long != "n_draws"},
+    }
+
 
 _NAME = "[a-z]+(?:_[a-z]+)*"
 _SETTING = re.compile(
@@ -218,7 +223,6 @@ names in data and files, which may be called like settings.
 """
 
 _OPTION = re.compile(r"`--(?P<quoted>[a-z]+(?:-[a-z]+)*)`|`[^`]*`|(?<![\w/-])--(?P<bare>[a-z]+(?:-[a-z]+)*)(?![\w/=-])")
-_KEYS = {key_of(name) for name in _KNOWN.values()}
 
 
 def as_options(text: str) -> str:
@@ -233,14 +237,14 @@ def as_keys(text: str) -> str:
 
     def said(found: re.Match[str]) -> str:
         key = found["quoted"] or found["bare"]
-        return f"`{key}`" if key in _KEYS else found[0]
+        return f"`{key}`" if key in map(key_of, _known().values()) else found[0]
 
     return _with_settings(_OPTION.sub(said, text), "", ": ", "`")
 
 
 def _with_settings(text: str, before: str, between: str, quote: str) -> str:
     def said(found: re.Match[str]) -> str:
-        name, value = _KNOWN.get(found["quoted"] or found["first"] or found["given"]), found["value"]
+        name, value = _known().get(found["quoted"] or found["first"] or found["given"]), found["value"]
         if name is None:
             return found[0]
         key = f"{before}{key_of(name)}"
