@@ -81,10 +81,10 @@ def test_commands__import_only_what_they_need(tmp_path: Path) -> None:
         "split data.zarr --out train.zarr --held-out test.zarr",
         "fit train.zarr --out model.zarr --candidates 20 --tolerance 1e-2",
     )
+    run([*SLOW, "scipy.optimize", "scipy.spatial"], "plan data.zarr")
     run(
-        [*SLOW, "scipy.optimize", "scipy.spatial"],
+        [*SLOW, "scipy.optimize", "scipy.spatial", "dask"],
         "info data.zarr",
-        "plan data.zarr",
         "explain model.zarr test.zarr --row 3",
         "predict model.zarr test.zarr --out predictions.zarr",
         "evaluate model.zarr test.zarr",

@@ -62,7 +62,7 @@ def _make(word: str, panel: Panel, steps: Sequence[type[Step]]) -> Any:
     for step in steps:
         app.command(step.command_words()[-1])(step_command(step))
     is_group = len(app.registered_commands) > 1 or any(len(step.command_words()) > 1 for step in steps)
-    made = get_group(app) if is_group else get_command(app)
+    made: Any = get_group(app) if is_group else get_command(app)
     made.rich_help_panel = panel.value
     return made
 

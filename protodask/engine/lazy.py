@@ -1,4 +1,7 @@
-"""Dask collections from the outside: recognise them, and map rows of them without computing anything."""
+"""Dask collections from the outside: recognise them, and map rows of them without computing anything.
+
+Light to import: who has a collection has imported Dask.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine.blas import one_blas_thread
-from protodask.engine.graph import graph_of
 from protodask.errors import InputError, refusing
 
 RowFunction = Callable[[Any], NDArray[Any]]
@@ -39,8 +40,11 @@ def lowered(frame: Any) -> tuple[dict[Any, Any], list[Any]]:
     as one partition depends on the columns that are used: rows and labels that are read one after the other would not
     go together.
     """
+    from dask import config
     from dask._expr import optimize_until
     from dask.dataframe import DataFrame
+
+    from protodask.engine.graph import graph_of
 
     for expression in frame.expr.walk():
         for name, operand in zip(expression._parameters, expression.operands, strict=False):
@@ -51,7 +55,7 @@ def lowered(frame: Any) -> tuple[dict[Any, Any], list[Any]]:
                     'Shuffle it by tasks (shuffle_method="tasks", or dataframe.shuffle.method in the configuration of '
                     "Dask), or write it to files and read these.",
                 )
-    with _lowering, dask.config.set({"dataframe.shuffle.method": "tasks"}):
+    with _lowering, config.set({"dataframe.shuffle.method": "tasks"}):
         found = optimize_until(frame.expr, "simplified-logical").lower_completely().fuse()
         collection = DataFrame(found)
         return graph_of(collection), list(collection.__dask_keys__())

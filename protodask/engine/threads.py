@@ -9,10 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import dask.threaded
-
 from protodask.engine.blas import one_blas_thread
-from protodask.engine.graph import Task
 from protodask.engine.groups import BlockCache, Pass, Reader, run_group
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
@@ -101,11 +98,15 @@ def run_groups(
 
     if len(groups) == 1:
         return run_one(0)  # here and now: handing one task over takes several times as long as a small one itself
+    from dask.threaded import get  # a fifth of a second, which small data do not wait for
+
+    from protodask.engine.graph import Task
+
     keys = [f"group-{task}" for task in range(len(groups))]
     graph = {key: Task(key, run_one, task) for task, key in enumerate(keys)}
     try:
         # Without Dask's callbacks: to find those that are registered it changes what all threads share.
-        results = dask.threaded.get(graph, keys, pool=pool, callbacks=())
+        results = get(graph, keys, pool=pool, callbacks=())
     except BaseException:
         # Whoever catches this may remove the store that the tasks write to, so none may still be at work.
         tasks.stop()

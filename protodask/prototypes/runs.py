@@ -28,7 +28,7 @@ from protodask._version import __version__
 from protodask.data.places.bounded import open_inside, open_to_append, read_json
 from protodask.data.places.local_files import flush, flush_handle, make_durable
 from protodask.data.places.locations import is_url, locate, storage_errors
-from protodask.data.places.own_folder import make_folder
+from protodask.data.places.own_folder import SETTINGS_FILE, make_folder
 from protodask.data.places.records import CHECKSUM, Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.whole_files import write_whole
 from protodask.errors import FormatError, InputError, StorageError
@@ -39,7 +39,6 @@ Floats = NDArray[np.float64]
 
 RUN_FORMAT = "protodask-run"
 RUN_VERSION = 1
-SETTINGS_FILE = "run.json"
 HISTORY_FILE = "history.json"
 """Written last: a run that has it is finished."""
 

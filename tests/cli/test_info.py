@@ -7,9 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli._processes import run_python
 from support.commands import check_failed
 
+from protodask.budget.column_folder import BUDGET
+from protodask.data.places.storage import DATASET
+from protodask.decisions.decision_store import DECISIONS
+from protodask.pipeline.each_file.ledger import SCORED_FILES
+from protodask.pipeline.inspecting.describe import BY_FORMAT
 from protodask.pipeline.state.records import State
+from protodask.prototypes.persistence import MODEL
+from protodask.prototypes.prediction import PREDICTIONS
+from protodask.robust.kept_terms import TERMS
+from protodask.robust.model import ROBUST_MODEL
+from protodask.robust.prediction import ROBUST_PREDICTIONS
 
 Call = Callable[..., Any]
 
@@ -36,6 +47,24 @@ def test_info__tells_the_kinds_apart(call: Call, example: Any, tmp_path: Path) -
         done = call("info", place)
         assert done.exit_code == 0, done.output
         assert done.stdout.startswith(("dataset", "model", "run", "kind"))
+
+
+def test_info__knows_the_formats_of_all_rooms() -> None:
+    kinds = DATASET, MODEL, PREDICTIONS, SCORED_FILES, DECISIONS, BUDGET, ROBUST_MODEL, ROBUST_PREDICTIONS, TERMS
+    assert set(BY_FORMAT) == {kind.format for kind in kinds}
+
+
+@pytest.mark.parametrize("kind", ["model", "data"])
+def test_info__imports_nothing_that_it_does_not_need(kind: str, example: Any) -> None:
+    code = (
+        "import sys\n"
+        "from protodask.cli import app\n"
+        f"app(['info', {str(getattr(example, kind))!r}], standalone_mode=False)\n"
+        "print(sorted({'zarr', 'dask', 'scipy', 'pandas', 'yaml', 'sklearn'} & set(sys.modules)))"
+    )
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_info__model_lists_its_features(call: Call, example: Any) -> None:

@@ -12,7 +12,7 @@ from protodask.explain.maps import batch_map
 from protodask.explain.plot_space import strongest_features
 from protodask.explain.surface import surface
 from protodask.explain.tables import feature_weight_table
-from protodask.pipeline.inspecting.describe import describe_model
+from protodask.pipeline.inspecting.model import describe_model
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.model import PrototypeSet

@@ -20,6 +20,9 @@ from protodask.errors import StorageError
 LOCK = ".lock"
 """Inside the folder, so that nothing beside it needs to be writable; there while someone is at work."""
 
+SETTINGS_FILE = "run.json"
+"""In the folder of a run, what it is of."""
+
 TEMPORARY = re.compile(r"\.?protodask-fit-[0-9a-f]{16}(\.partial-[0-9a-f]{8})?")
 
 YOUNG_SECONDS = 60.0

@@ -21,7 +21,6 @@ from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, l
 from protodask.data.tables.frames import check_names
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
-from protodask.engine.graph import compute_key
 from protodask.engine.lazy import as_array, in_one_order, is_lazy, lowered
 from protodask.errors import InputError, ProtodaskError, StorageError
 
@@ -84,6 +83,8 @@ def _lazy_frame(frame: Any) -> _LazyFrame:
 
 
 def _read_computed(frame: _LazyFrame, names: Sequence[str], kept: Kept, partition: int) -> Table:
+    from protodask.engine.graph import compute_key
+
     try:
         graph, keys = frame.lowered
         found = compute_key(graph, keys[partition])
