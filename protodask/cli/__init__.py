@@ -6,8 +6,8 @@ Whatever is slow to import is imported by the command that needs it, so that `--
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from protodask.cli.console import open_streams, remark
 from protodask.cli.errors import end_on_signals, output_written, stop_reading
 from protodask.cli.grouping import step_command
 from protodask.pipeline.steps import STEPS
-from protodask.pipeline.steps.base import Panel, Step
+from protodask.pipeline.steps.base import Panel
 
 FILES = {
     "info": Panel.DATA,
@@ -37,28 +37,25 @@ FILES = {
 ABOUT = {"robust": "Train and apply classifiers where features are known only roughly: by bounds, means and spreads."}
 """Groups of steps alone."""
 
+WORDS = {step.command_words()[0]: step.panel for step in STEPS.values()} | FILES
+"""The first words of all commands, and their headings."""
+
 
 class _Made(UserDict[str, Any]):
-    """Commands and groups by their first words, made when they are asked for: all of them take a fifth of a second."""
-
-    def __init__(self) -> None:
-        steps: dict[str, list[type[Step]]] = {}
-        for step in STEPS.values():
-            steps.setdefault(step.command_words()[0], []).append(step)
-        panels = {word: own[0].panel for word, own in steps.items()} | FILES
-        super().__init__(
-            {word: cache(partial(_make, word, panel, steps.get(word, ()))) for word, panel in panels.items()}
-        )
+    """Commands and groups, made when they are asked for: all of them take a fifth of a second."""
 
     def __getitem__(self, word: str) -> Any:
-        return super().__getitem__(word)()
+        return _make(word, super().__getitem__(word))
 
 
-def _make(word: str, panel: Panel, steps: Sequence[type[Step]]) -> Any:
+@cache
+def _make(word: str, panel: Panel) -> Any:
+    """The command of one word, or the group whose commands begin with it."""
     if word in FILES:
         app = import_module(f"{__name__}.commands.{word}").app
     else:
         app = typer.Typer(name=word, help=ABOUT.get(word), no_args_is_help=True, add_completion=False)
+    steps = [step for step in STEPS.values() if step.command_words()[0] == word]
     for step in steps:
         app.command(step.command_words()[-1])(step_command(step))
     is_group = len(app.registered_commands) > 1 or any(len(step.command_words()) > 1 for step in steps)
@@ -72,7 +69,7 @@ class _Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Made()
+        self.commands = _Made(WORDS)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
