@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from protodask.engine.blas import one_blas_thread
@@ -79,6 +80,16 @@ class ThreadScheduler:
         self._reader.cache.clear()
 
 
+@cache
+def dask_on_threads() -> tuple[Callable[..., Any], type[Any]]:
+    """Dask's scheduler on threads and its tasks, which take a sixth of a second to import: one task needs neither."""
+    from dask.threaded import get
+
+    from protodask.engine.graph import Task
+
+    return get, Task
+
+
 def run_groups(
     work: Pass, groups: Sequence[Sequence[int]], reader: Reader, pool: ThreadPoolExecutor, on_block: Callable[[], None]
 ) -> list[Node[Any]]:
@@ -98,12 +109,9 @@ def run_groups(
 
     if len(groups) == 1:
         return run_one(0)  # here and now: handing one task over takes several times as long as a small one itself
-    from dask.threaded import get  # a fifth of a second, which small data do not wait for
-
-    from protodask.engine.graph import Task
-
+    get, task_of = dask_on_threads()
     keys = [f"group-{task}" for task in range(len(groups))]
-    graph = {key: Task(key, run_one, task) for task, key in enumerate(keys)}
+    graph = {key: task_of(key, run_one, task) for task, key in enumerate(keys)}
     try:
         # Without Dask's callbacks: to find those that are registered it changes what all threads share.
         results = get(graph, keys, pool=pool, callbacks=())

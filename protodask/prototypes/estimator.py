@@ -32,6 +32,7 @@ from protodask.data.tables.encoding import MatrixTable, Table
 from protodask.data.tables.frames import column_labels, column_values, in_pandas, out_of_xarray
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
+from protodask.engine.threads import dask_on_threads
 from protodask.errors import InputError
 from protodask.prototypes.config import SOURCE_RECIPE, FeatureForms, FeatureWeights, FitConfig, Recipe
 from protodask.prototypes.estimator_columns import (
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from protodask.explain import Explanation
 
 Batches = int | Sequence[int] | None
+
+dask_on_threads()  # now, beside scikit-learn's two seconds, and not while somebody waits for a first fit
 
 
 class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignore[misc]
