@@ -444,6 +444,40 @@ def test_read__refuses_tables_that_the_next_run_would_read(first: str, second: s
         read_pipeline(_write(tmp_path, f"steps:\n  - {second}\n  - {first}\n"))
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("fit: {data: a, out: m}", "fit: {data: b, out: ./m/, overwrite: true}"),
+        ("evaluate: {data: d, model: m, out: s}", "gate: {results: t, limits: {a: {most: 1}}, out: s}"),
+        ("split: {data: d, out: a, held-out: b}", "subsample: {data: e, budget: 9, out: b, overwrite: true}"),
+        ("ingest: {sources: t, out: d, new: true}", "ingest: {sources: u, out: d, overwrite: true}"),
+    ],
+)
+def test_read__refuses_steps_that_write_over_those_above(first: str, second: str, tmp_path: Path) -> None:
+    path = _write(
+        tmp_path,
+        f"steps:\n  - {{name: above, {first}}}\n  - sample-data: {{kind: xor, rows: 1, out: x}}\n  - {second}\n",
+    )
+    with refused("places-overlap", "line 4, step 3", "above", "a place of its own"):
+        read_pipeline(path)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("ingest: {sources: t, out: d}", "ingest: {sources: u, out: d, new: true}"),
+        ("publish: {model: m, registry: r}", "publish: {model: n, registry: r, alias: other}"),
+        ("fit: {data: a, out: m}", "calibrate: {model: m, data: b, out: m, overwrite: true}"),
+        (
+            "predict: {model: m, data: i, out: p, each-file: true}",
+            "predict: {model: m, data: j, out: p, each-file: true}",
+        ),
+    ],
+)
+def test_read__of_steps_that_add_to_a_place_or_make_it_of_itself(first: str, second: str, tmp_path: Path) -> None:
+    assert len(read_pipeline(_write(tmp_path, f"steps:\n  - {first}\n  - {second}\n")).steps) == 2
+
+
 def test_variables__of_the_environment_give_way_to_the_command_line(tmp_path: Path) -> None:
     path = _write(
         tmp_path, "variables: {rows: 1, out: a}\nsteps: [{sample-data: {kind: xor, rows: '${rows}', out: '${out}'}}]"

@@ -23,6 +23,7 @@ from support.pipelines import results_of, run_steps, written_pipeline
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.state.dry_run import dry_run
 from protodask.pipeline.state.records import Begun, State, StepRecord
 from protodask.pipeline.state.runner import Part, run_pipeline, step_number
 from protodask.pipeline.state.staleness import look, planned
@@ -297,6 +298,20 @@ def test_run__what_others_put_there_is_not(tmp_path: Path) -> None:
         with refused("exists", "step 1 (policy)", tmp_path / "b", kind=OutputExistsError):
             work.run(pipeline)
     assert (tmp_path / "b").read_text() == "mine"
+
+
+def test_run__of_a_file_that_was_renamed_says_where_what_it_did_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    work, old = Copies(tmp_path), replace(_chain(tmp_path), path="old.yaml", state="")
+    (tmp_path / "a").write_text("1")
+    work.run(old)
+    new, folder = replace(old, path="new.yaml"), os.path.join(".protodask", "old")
+    assert {plan.why for plan in dry_run(new)} == {f"it was never done by this file, but by that of {folder}"}
+    with refused("exists", "step 1 (policy)", f"`state: {folder}`", kind=OutputExistsError):
+        work.run(new)
+    assert work.run(replace(new, state=folder)).status == "fresh"
 
 
 def test_run__what_others_put_in_place_of_what_failed_is_not(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Place, Step
 from protodask.pipeline.steps.fit import FitStep
 from protodask.pipeline.steps.publish import PublishStep
+from protodask.pipeline.steps.tune import TuneStep
 
 READ = {
     "data", "model", "config", "start", "sources", "unless_in", "results", "champion", "reference", "predictions",
@@ -112,3 +113,10 @@ def test_check_step__refuses_empty_places(place: str) -> None:
     for step in (FitStep(data=place, out="m.zarr"), FitStep(data="d.zarr", out=place)):
         with refused("setting-missing", "empty"):
             check_step(step)
+
+
+def test_check__two_outputs_at_one_place(tmp_path: Path) -> None:
+    place = str(tmp_path / "m")
+    with refused("places-overlap", place, "two places"):
+        check_step(TuneStep("d", place, table=f"{tmp_path}/./m"))
+    check_step(TuneStep("d", place, table=f"{place}.csv"))

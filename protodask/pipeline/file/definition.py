@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from protodask.errors import Code, InputError, ProtodaskError
-from protodask.pipeline.file.places import inputs, outputs, settings_of_places, takes_in
+from protodask.pipeline.file.places import inputs, is_same, outputs, settings_of_places, takes_in
 from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
 from protodask.pipeline.steps import STEPS
@@ -118,6 +118,7 @@ def read_pipeline(
         tuple(chain.from_iterable(notes)),
     )
     _check_circles(pipeline)
+    _check_written_once(pipeline)
     return pipeline
 
 
@@ -134,6 +135,22 @@ def _check_circles(pipeline: Pipeline) -> None:
                             f"tables of {mask(source)} that {pipeline.name(before)} reads.",
                             "Write it to another folder.",
                         )
+
+
+def _check_written_once(pipeline: Pipeline) -> None:
+    """Refuse a step that destroys what one before it wrote: it neither adds to that nor makes its own of it."""
+    for number, step in enumerate(pipeline.steps, start=1):
+        kept = (
+            () if step.grows() else [out for out in outputs(step) if not any(is_same(out, one) for one in inputs(step))]
+        )
+        for out in kept:
+            for before, other in enumerate(pipeline.steps[: number - 1], start=1):
+                if any(is_same(out, place) for place in outputs(other)):
+                    raise InputError(
+                        "places-overlap",
+                        f"{pipeline.where(number)}: it writes {mask(out)}, where {pipeline.name(before)} writes, too.",
+                        "Give each a place of its own.",
+                    )
 
 
 def read_beforehand(path: str, settings: Sequence[str]) -> tuple[str, Notify | None]:

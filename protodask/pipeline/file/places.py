@@ -18,6 +18,7 @@ from protodask.errors import InputError
 from protodask.pipeline.file.values import hints_of
 from protodask.pipeline.steps.base import Place, Step, option_of
 from protodask.pipeline.steps.training import Training, run_directory
+from protodask.places import mask
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
@@ -95,7 +96,11 @@ def check_step(step: Step) -> None:
         if place is not None and _is_file(step, setting):
             local_file(place)
     kept = [setting for setting in settings_of_places(type(step), Place.READ) if setting not in step.replaces]
-    check_apart(outputs(step), [place for setting in kept for place in _named(getattr(step, setting))])
+    written = outputs(step)
+    for position, place in enumerate(written):
+        if any(is_same(place, other) for other in written[:position]):
+            raise InputError("places-overlap", f"Two outputs are to be written to {mask(place)}.", "Choose two places.")
+    check_apart(written, [place for setting in kept for place in _named(getattr(step, setting))])
 
 
 def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:

@@ -271,6 +271,8 @@ class _Run:
                     break
         if isinstance(error, OutputExistsError) and not plan.overwrites:
             remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
+            if self.state.record(plan.record) is None and (other := self.state.beside(plan.record)) is not None:
+                remedy = f"If the file had another name before, write `state: {other}` into it. {remedy}"
         return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {as_keys(error.seen)}", as_keys(remedy))
 
     def _started(self) -> None:
