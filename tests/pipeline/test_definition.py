@@ -392,6 +392,7 @@ MISSPELT = "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n"
         ("overlap: never\n" + SAMPLE, "unknown-name", ["line 1: overlap is 'never'", "refuse, wait or leave"]),
         ("state: s3://bucket/state\n" + SAMPLE, "not-local", ["s3://bucket/state"]),
         ("state: 5\n" + SAMPLE, "bad-setting", ["state is 5"]),
+        ("state: ~/state\n" + SAMPLE, "bad-setting", ["line 1", "state", "~/state", "./~"]),
         ("notify: {when: failure}\n" + SAMPLE, "setting-missing", ["line 1: notify", "url and command"]),
         ("notify: {url: https://a, command: mail}\n" + SAMPLE, "settings-conflict", ["line 1: notify"]),
         ("notify: {url: ftp://a}\n" + SAMPLE, "bad-setting", ["line 1: notify", "https://"]),

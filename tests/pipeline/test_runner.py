@@ -427,6 +427,7 @@ def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
     for number, path in enumerate(sorted((tmp_path / "state" / "steps").iterdir())):
         path.write_text(["{", "[]", '{"format": 1, "key": 5, "inputs": 1, "outputs": []}'][number])
     pipeline = replace(pipeline, steps=tuple(plan.overwriting() for plan in planned(pipeline)))
+    assert {plan.why for plan in dry_run(pipeline)} == {"what was noted of it cannot be read"}
     assert work.run(pipeline).status == "done"
     assert len(work.done) == 3
 
@@ -457,7 +458,7 @@ def test_state__a_record_with_something_else_in_it_is_none(damage: dict[str, Any
         assert state.record(plan.record) is not None
         path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
         assert state.record(plan.record) is None
-        assert look(plan, state).why == "it was never done"
+        assert look(plan, state).why == "what was noted of it cannot be read"
 
 
 def test_run__checks_all_steps_before_the_first(engine: Engine, tmp_path: Path) -> None:
@@ -811,3 +812,10 @@ def test_run__says_which_step_below_would_make_what_is_not_there(tmp_path: Path,
     early, late = FitStep(data=f"{data}/", out=str(tmp_path / "m")), SampleDataStep(kind="xor", rows=9, out=data)
     with refused("not-found", data, "Step 2 (sample-data)", "above", kind=StorageError):
         run_pipeline(_pipeline(tmp_path, early, late), lambda step: step.perform(engine))
+
+
+def test_run__of_a_step_alone_says_which_one_above_makes_what_is_not_there(tmp_path: Path, engine: Engine) -> None:
+    data = str(tmp_path / "data")
+    early, late = SampleDataStep(kind="xor", rows=9, out=data), FitStep(data=data, out=str(tmp_path / "m"))
+    with refused("not-found", data, "Step 1 (sample-data)", "first", kind=StorageError):
+        run_pipeline(_pipeline(tmp_path, early, late), lambda step: step.perform(engine), part=Part(2, 2))

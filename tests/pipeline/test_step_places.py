@@ -102,7 +102,7 @@ def test_holds__links_and_file_urls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("place", "begins"), [("~/m.zarr", "~"), ("$HOME/m.zarr", "$HOME"), ("~", "~")])
 def test_check_step__refuses_what_only_a_shell_replaces(place: str, begins: str) -> None:
-    for step in (FitStep(data=place, out="m.zarr"), FitStep(data="d.zarr", out=place)):
+    for step in (FitStep(place, "m.zarr"), FitStep("d.zarr", place), FitStep("d.zarr", "m.zarr", run_dir=place)):
         with refused("bad-setting", place, begins, f"./{begins}"):
             check_step(step)
     check_step(FitStep(data=f"./{place}", out="~m.zarr"))

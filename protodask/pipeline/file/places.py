@@ -23,6 +23,9 @@ from protodask.places import mask
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
 
+OF_RUNS = ("run_dir", "terms")
+"""Settings of places of caches and of records of runs."""
+
 OF_SHELLS = re.compile(r"(~|\$\w+)(?=/|$)")
 """What a shell makes a path of, the home folder say, at the beginning of a word that has no quotation marks."""
 
@@ -82,15 +85,11 @@ def check_step(step: Step) -> None:
     from protodask.data.places.whole_files import local_file
 
     step.check()
-    for place in (*inputs(step), *_places(step, Place.WRITTEN)):
+    own = [place for setting in OF_RUNS for place in _named(getattr(step, setting, None))]
+    for place in (*inputs(step), *_places(step, Place.WRITTEN), *own):
         if not place.strip():
             raise InputError("setting-missing", "A place to read or to write is empty.", "Name it.")
-        if found := OF_SHELLS.match(place):
-            raise InputError(
-                "bad-setting",
-                f"The place {place} begins with {found[0]}, which only a shell replaces.",
-                f"Write the path itself; a folder that is called so is ./{found[0]}.",
-            )
+        check_written_out(place)
     for setting in settings_of_places(type(step), Place.WRITTEN):
         place = getattr(step, setting)
         if place is not None and _is_file(step, setting):
@@ -101,6 +100,16 @@ def check_step(step: Step) -> None:
         if any(is_same(place, other) for other in written[:position]):
             raise InputError("places-overlap", f"Two outputs are to be written to {mask(place)}.", "Choose two places.")
     check_apart(written, [place for setting in kept for place in _named(getattr(step, setting))])
+
+
+def check_written_out(place: str) -> None:
+    """Refuse a place that begins as shells write the home folder."""
+    if found := OF_SHELLS.match(place):
+        raise InputError(
+            "bad-setting",
+            f"The place {place} begins with {found[0]}, which only a shell replaces.",
+            f"Write the path itself; a folder that is called so is ./{found[0]}.",
+        )
 
 
 def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:

@@ -170,6 +170,13 @@ class State:
         folders = sorted(os.path.relpath(path, parent).split(os.sep)[0] for path in others)
         return next((os.path.join(STATE_FOLDER, other) for other in folders if other != own), None)
 
+    def why_unknown(self, name: str) -> str:
+        """Why nothing is known of a step, in a few words."""
+        if os.path.exists(self._of_step(name)):
+            return "what was noted of it cannot be read"
+        other = self.beside(name)
+        return "it was never done" if other is None else f"it was never done by this file, but by that of {other}"
+
     def begun(self, name: str) -> Begun | None:
         """What began and has no record since."""
         return _note(Begun, _read(self._of_step(name, BEGUN)))

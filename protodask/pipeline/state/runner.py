@@ -265,14 +265,15 @@ class _Run:
         remedy = error.remedy
         if error.code == "not-found":
             lacking = [place for place in inputs(plan.step) if identity(place) is None]
-            for later in self.plans[plan.number :]:
-                if any(holds(out, place) for out in later.writes for place in lacking):
-                    remedy = f"Step {later.number} ({later.step.command}) writes it: put that step above this one."
+            for other in self.plans:
+                if other is not plan and any(holds(out, place) for out in other.writes for place in lacking):
+                    what = "do that first" if other.number < plan.number else "put that step above this one"
+                    remedy = f"Step {other.number} ({other.step.command}) writes it: {what}."
                     break
         if isinstance(error, OutputExistsError) and not plan.overwrites:
             remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
-            if self.state.record(plan.record) is None and (other := self.state.beside(plan.record)) is not None:
-                remedy = f"If the file had another name before, write `state: {other}` into it. {remedy}"
+            if self.state.record(plan.record) is None and (old := self.state.beside(plan.record)) is not None:
+                remedy = f"If the file had another name before, write `state: {old}` into it. {remedy}"
         return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {as_keys(error.seen)}", as_keys(remedy))
 
     def _started(self) -> None:

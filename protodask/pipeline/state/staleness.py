@@ -134,8 +134,7 @@ def look(plan: Planned, state: State) -> Look:
     if begun is not None:
         why: str | None = "it had begun, and did not end"
     elif record is None:
-        other = state.beside(plan.record)
-        why = "it was never done" if other is None else f"it was never done by this file, but by that of {other}"
+        why = state.why_unknown(plan.record)
     elif record.key != key:
         why = _what_changed(plan, record, found)
     elif record.refused and plan.step.accepts_no():
