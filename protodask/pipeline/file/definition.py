@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
+from protodask.data.places.locations import check_written_out
 from protodask.errors import Code, InputError, ProtodaskError
-from protodask.pipeline.file.places import check_written_out, inputs, is_same, outputs, settings_of_places, takes_in
+from protodask.pipeline.file.places import inputs, is_same, outputs, settings_of_places, takes_in
 from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
 from protodask.pipeline.steps import STEPS
@@ -187,7 +188,8 @@ def _state(document: Document, variables: Mapping[str, Variable]) -> str:
         code: Code = "not-local" if isinstance(state, str) else "bad-setting"
         raise InputError(code, f"{where} is {shown(state)}.", "Name a local folder.")
     try:
-        check_written_out(state)
+        if state:
+            check_written_out(state)
     except InputError as error:
         raise InputError(error.code, f"{where}: {error.seen}", error.remedy) from error
     return state

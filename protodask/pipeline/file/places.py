@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, get_args
 
-from protodask.data.places.locations import is_url, locate, written_over
+from protodask.data.places.locations import absolute, check_written_out, is_url, locate, written_over
 from protodask.data.places.references import split_reference
 from protodask.data.tables.source_files import check_present, is_table_path
 from protodask.errors import InputError
@@ -25,9 +24,6 @@ READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 
 OF_RUNS = ("run_dir", "terms")
 """Settings of places of caches and of records of runs."""
-
-OF_SHELLS = re.compile(r"(~|\$\w+)(?=/|$)")
-"""What a shell makes a path of, the home folder say, at the beginning of a word that has no quotation marks."""
 
 
 def settings_of_places(kind: type[Step], place: Place) -> tuple[str, ...]:
@@ -87,8 +83,6 @@ def check_step(step: Step) -> None:
     step.check()
     own = [place for setting in OF_RUNS for place in _named(getattr(step, setting, None))]
     for place in (*inputs(step), *_places(step, Place.WRITTEN), *own):
-        if not place.strip():
-            raise InputError("setting-missing", "A place to read or to write is empty.", "Name it.")
         check_written_out(place)
     for setting in settings_of_places(type(step), Place.WRITTEN):
         place = getattr(step, setting)
@@ -100,16 +94,6 @@ def check_step(step: Step) -> None:
         if any(is_same(place, other) for other in written[:position]):
             raise InputError("places-overlap", f"Two outputs are to be written to {mask(place)}.", "Choose two places.")
     check_apart(written, [place for setting in kept for place in _named(getattr(step, setting))])
-
-
-def check_written_out(place: str) -> None:
-    """Refuse a place that begins as shells write the home folder."""
-    if found := OF_SHELLS.match(place):
-        raise InputError(
-            "bad-setting",
-            f"The place {place} begins with {found[0]}, which only a shell replaces.",
-            f"Write the path itself; a folder that is called so is ./{found[0]}.",
-        )
 
 
 def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:
@@ -199,5 +183,5 @@ def _normal(place: str) -> str:
     if reference is not None:
         ending = "" if reference.name is None else f":{reference.name}"
         return f"{_normal(reference.registry)}@{reference.version}{ending}"
-    where = locate(place)
+    where = absolute(place)
     return where if is_url(where) else os.path.realpath(where).replace(os.sep, "/")
