@@ -204,3 +204,17 @@ def test_labels__that_are_no_classes_or_not_there_are_refused() -> None:
     for rows in (ROWS, da.from_array(ROWS)):
         with refused("setting-missing", "no labels"):
             classifier().fit(rows, None)
+
+
+@pytest.mark.parametrize("kind", [np.array, pd.Series, partial(da.from_array, chunks=50)])
+def test_score__of_labels_that_are_missing_or_no_classes_says_so(kind: Any, fitted: PrototypeSetClassifier) -> None:
+    labels: Any = LABELS.astype(object)
+    labels[7] = None
+    with refused("bad-value", "labels are missing", "row 7"):
+        fitted.score(ROWS, kind(labels))
+    with refused("bad-value", "labels"):
+        fitted.score(ROWS, kind(LABELS + 0.5))
+    with refused("setting-missing", "no labels"):
+        fitted.score(ROWS, None)
+    assert fitted.score(ROWS, kind(LABELS)) == np.mean(fitted.predict(ROWS) == LABELS)
+    assert fitted.score(ROWS, kind(LABELS + 5)) == 0

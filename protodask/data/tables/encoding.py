@@ -432,6 +432,8 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
 
 def _plain(value: Any) -> Any:
     plain = _of_python(value)
+    if isinstance(plain, int) and plain.bit_length() > 256:
+        return f"a whole number of {plain.bit_length():,} bits"  # Python itself refuses to show thousands of digits
     return plain[:100] if isinstance(plain, str) else plain
 
 
