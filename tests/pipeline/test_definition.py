@@ -452,6 +452,7 @@ def test_read__refuses_tables_that_the_next_run_would_read(first: str, second: s
         ("evaluate: {data: d, model: m, out: s}", "gate: {results: t, limits: {a: {most: 1}}, out: s}"),
         ("split: {data: d, out: a, held-out: b}", "subsample: {data: e, budget: 9, out: b, overwrite: true}"),
         ("ingest: {sources: t, out: d, new: true}", "ingest: {sources: u, out: d, overwrite: true}"),
+        ("fit: {data: a, out: m}", "evaluate: {data: b, model: m, out: m/scores.json}"),
     ],
 )
 def test_read__refuses_steps_that_write_over_those_above(first: str, second: str, tmp_path: Path) -> None:
@@ -468,6 +469,7 @@ def test_read__refuses_steps_that_write_over_those_above(first: str, second: str
     [
         ("ingest: {sources: t, out: d}", "ingest: {sources: u, out: d, new: true}"),
         ("publish: {model: m, registry: r}", "publish: {model: n, registry: r, alias: other}"),
+        ("publish: {model: m, registry: r}", "evaluate: {data: b, model: r@champion, out: r/scores.json}"),
         ("fit: {data: a, out: m}", "calibrate: {model: m, data: b, out: m, overwrite: true}"),
         (
             "predict: {model: m, data: i, out: p, each-file: true}",

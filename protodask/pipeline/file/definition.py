@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from protodask.data.places.locations import check_written_out
 from protodask.errors import Code, InputError, ProtodaskError
-from protodask.pipeline.file.places import inputs, is_same, outputs, settings_of_places, takes_in
+from protodask.pipeline.file.places import holds, inputs, is_same, outputs, settings_of_places, takes_in
 from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
 from protodask.pipeline.steps import STEPS
@@ -144,14 +144,16 @@ def _check_written_once(pipeline: Pipeline) -> None:
         kept = (
             () if step.grows() else [out for out in outputs(step) if not any(is_same(out, one) for one in inputs(step))]
         )
-        for out in kept:
+        for out in outputs(step):
             for before, other in enumerate(pipeline.steps[: number - 1], start=1):
-                if any(is_same(out, place) for place in outputs(other)):
-                    raise InputError(
-                        "places-overlap",
-                        f"{pipeline.where(number)}: it writes {mask(out)}, where {pipeline.name(before)} writes, too.",
-                        "Give each a place of its own.",
-                    )
+                for place in outputs(other):
+                    if out in kept if is_same(out, place) else holds(place, out) and not other.grows():
+                        raise InputError(
+                            "places-overlap",
+                            f"{pipeline.where(number)}: it writes {mask(out)}, and {pipeline.name(before)} writes "
+                            f"{mask(place)}: what is there would be lost.",
+                            "Give each a place of its own.",
+                        )
 
 
 def read_beforehand(path: str, settings: Sequence[str]) -> tuple[str, Notify | None]:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from protodask.data.places.locations import absolute, check_written_out, is_url, locate, written_over
 from protodask.data.places.references import split_reference
+from protodask.data.places.storage import MARKER, check_outside
 from protodask.data.tables.source_files import check_present, is_table_path
 from protodask.errors import InputError
 from protodask.pipeline.file.values import hints_of
@@ -109,6 +110,14 @@ def _is_file(step: Step, setting: str) -> bool:
     return setting in ("table", "plot") or step.writes_files
 
 
+def check_beside(step: Step) -> None:
+    """Refuse to write into a dataset, a model or the like that is read: it would vanish with that."""
+    for place in map(locate, inputs(step)):
+        if any(os.path.isfile(os.path.join(place, name)) for name in ("zarr.json", MARKER)):  # no folder of raw tables
+            for out in outputs(step):
+                check_outside(locate(out), place)
+
+
 def check_there(step: Step) -> None:
     """Refuse what is certain: nothing to read at a place of this machine, or something in the way of what is written.
 
@@ -122,6 +131,7 @@ def check_there(step: Step) -> None:
         for place in _named(getattr(step, setting, None)):
             if split_reference(place) is None and not glob.has_magic(place):
                 check_present(place)
+    check_beside(step)
     if step.may_be_there():
         return
     if isinstance(step, Training):
