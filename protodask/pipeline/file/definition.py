@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from protodask.data.places.locations import check_written_out
 from protodask.errors import Code, InputError, ProtodaskError
-from protodask.pipeline.file.places import holds, inputs, is_same, outputs, settings_of_places, takes_in
+from protodask.pipeline.file.places import inputs, normal, outputs, reaches, settings_of_places, takes_in
 from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
 from protodask.pipeline.steps import STEPS
@@ -125,10 +125,11 @@ def read_pipeline(
 
 def _check_circles(pipeline: Pipeline) -> None:
     """Refuse a table that is written where that step or one before it reads tables: the next run would read it, too."""
+    read = list(map(inputs, pipeline.steps))
     for number, step in enumerate(pipeline.steps, start=1):
         for out in outputs(step):
-            for before, reader in enumerate(pipeline.steps[:number], start=1):
-                for source in inputs(reader):
+            for before, sources in enumerate(read[:number], start=1):
+                for source in sources:
                     if takes_in(source, out):
                         raise InputError(
                             "places-overlap",
@@ -140,20 +141,21 @@ def _check_circles(pipeline: Pipeline) -> None:
 
 def _check_written_once(pipeline: Pipeline) -> None:
     """Refuse a step that destroys what one before it wrote: it neither adds to that nor makes its own of it."""
+    written: list[tuple[str, str, int]] = []
     for number, step in enumerate(pipeline.steps, start=1):
-        kept = (
-            () if step.grows() else [out for out in outputs(step) if not any(is_same(out, one) for one in inputs(step))]
-        )
-        for out in outputs(step):
-            for before, other in enumerate(pipeline.steps[: number - 1], start=1):
-                for place in outputs(other):
-                    if out in kept if is_same(out, place) else holds(place, out) and not other.grows():
-                        raise InputError(
-                            "places-overlap",
-                            f"{pipeline.where(number)}: it writes {mask(out)}, and {pipeline.name(before)} writes "
-                            f"{mask(place)}: what is there would be lost.",
-                            "Give each a place of its own.",
-                        )
+        kept = {normal(place) for place in inputs(step)}
+        own = [(normal(out), out, number) for out in outputs(step)]
+        for out, said, _ in own:
+            for place, other, before in written:
+                grows = step.grows() or out in kept if out == place else pipeline.steps[before - 1].grows()
+                if reaches(place, out) and not grows:
+                    raise InputError(
+                        "places-overlap",
+                        f"{pipeline.where(number)}: it writes {mask(said)}, and {pipeline.name(before)} writes "
+                        f"{mask(other)}: what is there would be lost.",
+                        "Give each a place of its own.",
+                    )
+        written += own
 
 
 def read_beforehand(path: str, settings: Sequence[str]) -> tuple[str, Notify | None]:

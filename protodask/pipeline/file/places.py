@@ -99,9 +99,9 @@ def check_step(step: Step) -> None:
 
 def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     """Refuse to write over what is read."""
-    written = {_normal(place) for place in outputs}
+    written = {normal(place) for place in outputs}
     for place in inputs:
-        if _normal(place) in written:
+        if normal(place) in written:
             raise written_over(place)
 
 
@@ -151,13 +151,17 @@ def check_there(step: Step) -> None:
 
 def is_same(one: str, other: str) -> bool:
     """Whether two names are of one place."""
-    return _normal(one) == _normal(other)
+    return normal(one) == normal(other)
 
 
 def holds(output: str, place: str) -> bool:
     """Whether writing `output` may change what is read at `place`: the same place, one inside it, a version in it."""
-    own, other = _normal(output), _normal(place)
-    return other == own or other.startswith((f"{own}/", f"{own}@"))
+    return reaches(normal(output), normal(place))
+
+
+def reaches(output: str, place: str) -> bool:
+    """The same of places as `normal` writes them, which follows links: once for each, and not for each pair."""
+    return place == output or place.startswith((f"{output}/", f"{output}@"))
 
 
 def takes_in(source: str, output: str) -> bool:
@@ -165,9 +169,9 @@ def takes_in(source: str, output: str) -> bool:
 
     That a step reads the very `output` by its name is another matter, and usual.
     """
-    if not is_table_path(output) or _normal(source) == _normal(output):
+    if not is_table_path(output) or normal(source) == normal(output):
         return False
-    pattern, parts = _normal(source).split("/"), _normal(output).split("/")
+    pattern, parts = normal(source).split("/"), normal(output).split("/")
     folders = [number for number in range(1, len(parts)) if is_table_path(parts[number - 1])]
     lengths = [len(parts), *folders] if glob.has_magic(source) else range(1, len(parts))
     return any(_matches(pattern, parts[:length]) for length in lengths)
@@ -187,11 +191,11 @@ def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     return len(pattern) in reached
 
 
-def _normal(place: str) -> str:
+def normal(place: str) -> str:
     """One text for all ways to write a place; links are followed, also that of a registry in front of a version."""
     reference = split_reference(place)
     if reference is not None:
         ending = "" if reference.name is None else f":{reference.name}"
-        return f"{_normal(reference.registry)}@{reference.version}{ending}"
+        return f"{normal(reference.registry)}@{reference.version}{ending}"
     where = absolute(place)
     return where if is_url(where) else os.path.realpath(where).replace(os.sep, "/")
