@@ -54,7 +54,7 @@ def check_written_out(place: str) -> None:
         raise InputError(
             "bad-setting",
             f"The place {place} begins with {found[0]}, which only a shell replaces.",
-            f"Write the path itself, as os.path.expanduser gives it; a folder that is called so is ./{found[0]}.",
+            f"Write the path itself; in Python, os.path.expanduser gives it. A folder called so is ./{found[0]}.",
         )
 
 
