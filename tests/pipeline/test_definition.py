@@ -2,6 +2,7 @@
 
 import os
 import tracemalloc
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.errors import Code, FormatError, ProtodaskError, StorageError
+from protodask.pipeline.file import places
 from protodask.pipeline.file.definition import parse_settings, read_pipeline
 from protodask.pipeline.file.values import as_written, convert
+from protodask.pipeline.state.staleness import planned
 from protodask.pipeline.steps.evaluate import EvaluateStep
 from protodask.pipeline.steps.fit import FitStep
 from protodask.pipeline.steps.ingest import IngestStep, SampleDataStep
@@ -510,3 +513,18 @@ def test_state__is_named_by_the_file_or_by_itself(tmp_path: Path) -> None:
     found = read_pipeline(_write(tmp_path, "variables: {a: b}\nstate: ${a}/remembered\noverlap: wait\n" + SAMPLE))
     assert found.state_folder == "b/remembered"
     assert found.overlap == "wait"
+
+
+def test_places__are_resolved_once_for_each_step_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved: list[str] = []
+
+    def absolute(place: str) -> str:
+        resolved.append(place)
+        return os.path.abspath(place)
+
+    monkeypatch.setattr(places, "absolute", absolute)
+    steps = "".join(f"  - fit: {{data: d{number}, out: m{number}}}\n" for number in range(50))
+    planned(read_pipeline(_write(tmp_path, f"steps:\n{steps}")))
+    assert max(Counter(resolved).values()) <= 3
