@@ -759,7 +759,9 @@ def test_append__of_two_at_a_time_loses_nothing(
     np.testing.assert_array_equal(ages, np.tile(_frame()["age"].to_numpy(np.float32), 1 + sum(done)))
 
 
-@pytest.mark.parametrize("command", ["subsample", "calibrate", "decide-zarr", "decide-parquet"])
+@pytest.mark.parametrize(
+    "command", ["subsample", "calibrate", "decide-zarr", "decide-parquet", "prune", "predict-zarr", "predict"]
+)
 def test_output__inside_of_what_is_read_is_refused(command: str, example: Example) -> None:
     *line, out = _write_command(command, example, Path())
     for read in line[1:3]:

@@ -69,10 +69,25 @@ def in_one_order(frame: Any) -> Any:
 
     operands = (operand for expression in frame.expr.walk() for operand in expression.operands)
     parts = (part for operand in operands if isinstance(operand, dict) for part in operand.values())
-    if any(type(part).__module__.partition(".")[0] == "distributed" for part in parts):
+    if not any(type(part).__module__.partition(".")[0] == "distributed" for part in parts):
+        meta, (graph, keys) = frame._meta, lowered(frame)
+        frame = from_graph(graph, meta, (None,) * (len(keys) + 1), keys, "rows")
+    if frame.ndim == 1:
         return frame
-    graph, keys = lowered(frame)
-    return from_graph(graph, frame._meta, (None,) * (len(keys) + 1), keys, "rows")
+    return frame.map_partitions(_with_columns, frame._meta.columns, meta=frame._meta, enforce_metadata=False)
+
+
+def _with_columns(rows: Any, columns: Any) -> Any:
+    """A partition with its columns in the order of the frame: Dask takes what files or functions give as it is."""
+    if rows.columns.equals(columns):
+        return rows
+    if sorted(map(repr, rows.columns)) != sorted(map(repr, columns)):
+        raise InputError(
+            "columns-differ",
+            f"A partition of a dask data frame has the columns {list(rows.columns)}, and the frame {list(columns)}.",
+            "Give all partitions the same columns.",
+        )
+    return rows[list(columns)]
 
 
 def as_array(values: Any) -> Any:

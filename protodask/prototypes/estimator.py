@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
     assert_all_finite,
@@ -48,7 +47,9 @@ from protodask.prototypes.estimator_rows import (
     RowsClassifierMixin,
     TrainingRows,
     check_dimensions,
+    check_given,
     check_labels,
+    class_codes,
     codes_among,
     feature_dtype,
     group_codes,
@@ -268,6 +269,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         """Rows to train on, from whatever they were given as; `groups` say which of them belong together."""
         labels, X = column_labels(X), out_of_xarray(X)
         y, sample_weight, groups = (column_values(values) for values in (y, sample_weight, groups))
+        check_given(y)
         if not is_out_of_memory(X):
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
             return
@@ -325,7 +327,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
             assert_all_finite(y, input_name="y")
             check_consistent_length(X, y)
             table, orders = frame_table(frame, None if start is None else start.columns), orders_of_frame(frame)
-        check_classification_targets(y)
+        labels, codes = class_codes(y)
         arrays: dict[str, NDArray[Any]] = {}
         if sample_weight is not None:
             arrays[WEIGHT.name] = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -333,7 +335,6 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         columns = learn_columns(table, orders, weight) if start is None else start.forgiving_columns
         features = encoded(table, columns, feature_dtype(X if frame is None else frame))
         arrays = {FEATURES.name: features, **arrays}
-        labels, codes = np.unique(y, return_inverse=True)
         if start is not None:
             codes = codes_among(labels, self._checked_classes(), codes)
             labels = self._checked_classes()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import first_unusable
-from protodask.data.arrays.values import TIMES
+from protodask.data.arrays.values import COMPLEX_REMEDY, TIMES
 from protodask.data.format.schema import Column, Label, feature_names
 from protodask.data.tables.encoding import (
     MISSING,
@@ -45,12 +45,17 @@ def frame_in_memory(X: Any, model: PrototypeSet | None = None) -> Any:
     if kind != "pandas" and not hasattr(X, "to_pandas"):
         return None
     frame = X if kind == "pandas" else X.to_pandas()
-    if getattr(frame, "ndim", 0) != 2 or 0 in frame.shape:
+    if getattr(frame, "ndim", 0) != 2 or not len(frame):
         return None  # which scikit-learn has its words for
+    if not frame.shape[1]:
+        raise InputError("wrong-shape", "X has no columns.", "Give a column for each feature.")
+    if model is None:
+        check_names([str(name) for name in frame.columns], "X")
     numbers = model is None or all(column.kind == "numeric" for column in model.columns)
     from protodask.data.tables.ingest_frames import are_numbers
 
-    return None if numbers and are_numbers(frame.dtypes) else frame
+    dense = not any(hasattr(dtype, "fill_value") for dtype in frame.dtypes)
+    return None if numbers and dense and are_numbers(frame.dtypes) else frame
 
 
 def frame_table(frame: Any, columns: Sequence[Column] | None = None) -> Table:
@@ -82,6 +87,8 @@ def check_frame(frame: Any) -> list[str]:
                 f"Column {name!r} holds times.",
                 "Turn it into numbers, such as the hour or the days since some date, or leave it out.",
             )
+        if getattr(dtype, "kind", "O") == "c":
+            raise InputError("wrong-type", f"Column {name!r} holds complex numbers.", COMPLEX_REMEDY)
     return names
 
 

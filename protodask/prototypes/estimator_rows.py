@@ -17,7 +17,7 @@ from protodask.data.arrays.row_arrays import row_array
 from protodask.data.arrays.values import TIMES, refuse_times
 from protodask.data.arrays.zarr_arrays import ZarrArraysSource
 from protodask.data.format.schema import FEATURES
-from protodask.data.tables.encoding import encode_group
+from protodask.data.tables.encoding import encode_group, label_of
 from protodask.data.tables.frames import column_values
 from protodask.engine import Engine, Source, array_source
 from protodask.engine.lazy import computed, is_lazy
@@ -35,7 +35,10 @@ class RowsClassifierMixin(ClassifierMixin):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy; of dask collections the predicted classes are computed."""
+        check_given(y)
         found, labels, weight = map(computed, (self.predict(X), column_values(y), column_values(sample_weight)))
+        check_given(labels)
+        class_codes(np.asarray(labels))  # has better words for labels that are none
         return float(accuracy_score(labels, found, sample_weight=weight))
 
 
@@ -112,25 +115,47 @@ def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]
     given = labels_given(y, n_rows)
     if not n_rows:
         raise InputError("no-rows", "There are no samples.", "Give samples of two classes or more.")
-    try:
-        with np.errstate(invalid="ignore"):  # it casts missing ones before it refuses them
-            check_classification_targets(given)
-        labels, codes = np.unique(given, return_inverse=True)
-    except (TypeError, ValueError) as error:  # of types that do not go together, missing, or no classes
-        raise InputError(
-            "bad-value",
-            f"The labels are not those of classes ({str(error).rstrip('.')}).",
-            "Name all classes by text, or all by whole numbers.",
-        ) from None
+    labels, codes = class_codes(given)
     if len(labels) < 2:
         raise InputError("one-class", "All samples have the same label.", "Give samples of two classes or more.")
     return labels, codes
 
 
+def class_codes(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The labels that there are, ascending, and which of them each row has."""
+    try:
+        with np.errstate(invalid="ignore"):  # it casts missing ones before it refuses them
+            check_classification_targets(given)
+        labels, codes = np.unique(given, return_inverse=True)
+    except (TypeError, ValueError) as error:  # of types that do not go together, missing, or no classes
+        _refuse_missing(np.array([label_of(label) is None for label in given.tolist()], dtype=bool))
+        raise InputError(
+            "bad-value",
+            f"The labels are not those of classes ({str(error).rstrip('.')}).",
+            "Name all classes by text, or all by whole numbers.",
+        ) from None
+    return labels, codes
+
+
+def _refuse_missing(missing: NDArray[np.bool_]) -> None:
+    """Refuse labels of which some are missing."""
+    if missing.any():
+        seen = f"Some labels are missing, the first one in row {missing.argmax():,} (counted from 0)."
+        raise InputError("bad-value", seen, "Fill them in, or leave these rows out.")
+
+
+def check_given(y: Any) -> None:
+    """Refuse that there are no labels, and labels of pandas of which some are missing."""
+    if y is None:
+        seen = "There are no labels: this requires y to be passed, but the target y is None."
+        raise InputError("setting-missing", seen, "Give the class of each row.")
+    if hasattr(y, "isna") and not is_lazy(y):
+        _refuse_missing(np.asarray(y.isna()))
+
+
 def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
     """A label for each sample (N,)."""
-    if y is None:
-        raise InputError("setting-missing", "There are no labels.", "Give the class of each sample.")
+    check_given(y)
     given = np.asarray(column_values(y))
     if given.shape != (n_rows,):
         raise InputError(

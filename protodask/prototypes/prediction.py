@@ -12,7 +12,7 @@ from protodask.data.format.dataset import Dataset, no_dataset
 from protodask.data.format.schema import GROUP
 from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind, seal
-from protodask.data.places.storage import Kind
+from protodask.data.places.storage import Kind, check_outside
 from protodask.data.tables.table_files import published_rows
 from protodask.data.tables.tables import TableSource
 from protodask.engine import EngineLike, Source, open_engine
@@ -69,6 +69,8 @@ def predict(
         raise no_dataset(source)
     count = model.scored_batches(n_batches, calibrated)
     where = locate(out)
+    if isinstance(source, Dataset):
+        check_outside(where, source.path)
     kept = source.encoder.kept if isinstance(source, TableSource) else ()
     check_kept(kept, where)
     record: dict[str, Any] = {

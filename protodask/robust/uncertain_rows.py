@@ -7,6 +7,7 @@ origin `o`, 0 unless given; the features of a sample are independent of each oth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,10 +76,12 @@ class UncertainRows:
         rounding: float | None = None,
     ) -> None:
         """`rounding` is that of the coarsest type given, unless the numbers were of another type before."""
-        arrays = {"lower": _numbers("lower", lower), "upper": _numbers("upper", upper)}
-        for name, given in (("mean_low", mean_low), ("mean_high", mean_high), ("second_moment", second_moment)):
-            if given is not None:
-                arrays[name] = _numbers(name, given)
+        further = {"mean_low": mean_low, "mean_high": mean_high, "second_moment": second_moment}
+        tables = {"lower": lower, "upper": upper} | {
+            name: given for name, given in further.items() if given is not None
+        }
+        _check_order(tables)
+        arrays = {name: _numbers(name, given) for name, given in tables.items()}
         shape = arrays["lower"].shape
         if origin is not None:
             if second_moment is None:
@@ -280,6 +283,19 @@ class UncertainRows:
 
 def _unit(values: NDArray[Any]) -> float:
     return float(np.finfo(values.dtype if values.dtype.kind == "f" else np.float64).eps)
+
+
+def _check_order(tables: Mapping[str, ArrayLike]) -> None:
+    """Refuse tables of which one has the columns of another in another order: they are taken by position."""
+    columns = {name: list(getattr(table, "columns", ())) for name, table in tables.items() if hasattr(table, "dtypes")}
+    for name, own in columns.items():
+        first, known = next(iter(columns.items()))
+        if own != known and sorted(map(repr, own)) == sorted(map(repr, known)):
+            raise InputError(
+                "columns-differ",
+                f"The columns of {name} are those of {first} in another order: {own} and {known}.",
+                f"Give them in the same order, as {name}[list({first}.columns)].",
+            )
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:

@@ -188,6 +188,8 @@ def _array(given: Any, mixed: bool) -> NDArray[Any]:
     kind = object if mixed and not isinstance(given, np.ndarray) else None
     try:
         found = np.asarray(unmasked(decoded(given) if kind is None else _listed(decoded(given))), dtype=kind)
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError("wrong-shape", f"The rows are no matrix ({error}).", "Give as many values in each.") from error
     refuse_times(found.dtype)

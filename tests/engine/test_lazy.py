@@ -84,3 +84,16 @@ def test_as_array__of_a_shuffled_frame_has_one_order_of_rows() -> None:
     np.testing.assert_array_equal(y.compute(), same)
     assert as_array(frame) is frame
     assert computed(3) == 3
+
+
+def test_frames__whose_partitions_have_their_columns_in_other_orders() -> None:
+    frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=list("abc"))
+    parts = [frame[:8], frame[8:][["c", "a", "b"]]]
+    lazy = dask.dataframe.from_map(lambda part: part, parts, meta=frame[:0])
+    np.testing.assert_array_equal(as_array(lazy).compute(), frame)
+    pandas.testing.assert_frame_equal(computed(lazy), frame)
+    mapped = map_rows(lazy, lambda rows: rows.to_numpy()[:, :1], 1, np.float64)
+    np.testing.assert_array_equal(mapped.compute()[:, 0], frame["a"])
+    other = dask.dataframe.from_map(lambda part: part, [frame[:8], frame[["a", "b"]]], meta=frame[:0])
+    with refused("columns-differ", ["a", "b"], ["a", "b", "c"], "all partitions"):
+        computed(other)

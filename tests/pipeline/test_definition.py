@@ -2,6 +2,7 @@
 
 import os
 import tracemalloc
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.errors import Code, FormatError, ProtodaskError, StorageError
+from protodask.pipeline.file import places
 from protodask.pipeline.file.definition import parse_settings, read_pipeline
 from protodask.pipeline.file.values import as_written, convert
+from protodask.pipeline.state.staleness import planned
 from protodask.pipeline.steps.evaluate import EvaluateStep
 from protodask.pipeline.steps.fit import FitStep
 from protodask.pipeline.steps.ingest import IngestStep, SampleDataStep
@@ -392,6 +395,7 @@ MISSPELT = "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n"
         ("overlap: never\n" + SAMPLE, "unknown-name", ["line 1: overlap is 'never'", "refuse, wait or leave"]),
         ("state: s3://bucket/state\n" + SAMPLE, "not-local", ["s3://bucket/state"]),
         ("state: 5\n" + SAMPLE, "bad-setting", ["state is 5"]),
+        ("state: ~/state\n" + SAMPLE, "bad-setting", ["line 1", "state", "~/state", "./~"]),
         ("notify: {when: failure}\n" + SAMPLE, "setting-missing", ["line 1: notify", "url and command"]),
         ("notify: {url: https://a, command: mail}\n" + SAMPLE, "settings-conflict", ["line 1: notify"]),
         ("notify: {url: ftp://a}\n" + SAMPLE, "bad-setting", ["line 1: notify", "https://"]),
@@ -444,6 +448,42 @@ def test_read__refuses_tables_that_the_next_run_would_read(first: str, second: s
         read_pipeline(_write(tmp_path, f"steps:\n  - {second}\n  - {first}\n"))
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("fit: {data: a, out: m}", "fit: {data: b, out: ./m/, overwrite: true}"),
+        ("evaluate: {data: d, model: m, out: s}", "gate: {results: t, limits: {a: {most: 1}}, out: s}"),
+        ("split: {data: d, out: a, held-out: b}", "subsample: {data: e, budget: 9, out: b, overwrite: true}"),
+        ("ingest: {sources: t, out: d, new: true}", "ingest: {sources: u, out: d, overwrite: true}"),
+        ("fit: {data: a, out: m}", "evaluate: {data: b, model: m, out: m/scores.json}"),
+    ],
+)
+def test_read__refuses_steps_that_write_over_those_above(first: str, second: str, tmp_path: Path) -> None:
+    path = _write(
+        tmp_path,
+        f"steps:\n  - {{name: above, {first}}}\n  - sample-data: {{kind: xor, rows: 1, out: x}}\n  - {second}\n",
+    )
+    with refused("places-overlap", "line 4, step 3", "above", "a place of its own"):
+        read_pipeline(path)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("ingest: {sources: t, out: d}", "ingest: {sources: u, out: d, new: true}"),
+        ("publish: {model: m, registry: r}", "publish: {model: n, registry: r, alias: other}"),
+        ("publish: {model: m, registry: r}", "evaluate: {data: b, model: r@champion, out: r/scores.json}"),
+        ("fit: {data: a, out: m}", "calibrate: {model: m, data: b, out: m, overwrite: true}"),
+        (
+            "predict: {model: m, data: i, out: p, each-file: true}",
+            "predict: {model: m, data: j, out: p, each-file: true}",
+        ),
+    ],
+)
+def test_read__of_steps_that_add_to_a_place_or_make_it_of_itself(first: str, second: str, tmp_path: Path) -> None:
+    assert len(read_pipeline(_write(tmp_path, f"steps:\n  - {first}\n  - {second}\n")).steps) == 2
+
+
 def test_variables__of_the_environment_give_way_to_the_command_line(tmp_path: Path) -> None:
     path = _write(
         tmp_path, "variables: {rows: 1, out: a}\nsteps: [{sample-data: {kind: xor, rows: '${rows}', out: '${out}'}}]"
@@ -473,3 +513,18 @@ def test_state__is_named_by_the_file_or_by_itself(tmp_path: Path) -> None:
     found = read_pipeline(_write(tmp_path, "variables: {a: b}\nstate: ${a}/remembered\noverlap: wait\n" + SAMPLE))
     assert found.state_folder == "b/remembered"
     assert found.overlap == "wait"
+
+
+def test_places__are_resolved_once_for_each_step_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved: list[str] = []
+
+    def absolute(place: str) -> str:
+        resolved.append(place)
+        return os.path.abspath(place)
+
+    monkeypatch.setattr(places, "absolute", absolute)
+    steps = "".join(f"  - fit: {{data: d{number}, out: m{number}}}\n" for number in range(50))
+    planned(read_pipeline(_write(tmp_path, f"steps:\n{steps}")))
+    assert max(Counter(resolved).values()) <= 3

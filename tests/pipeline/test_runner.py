@@ -23,6 +23,7 @@ from support.pipelines import results_of, run_steps, written_pipeline
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.state.dry_run import dry_run
 from protodask.pipeline.state.records import Begun, State, StepRecord
 from protodask.pipeline.state.runner import Part, run_pipeline, step_number
 from protodask.pipeline.state.staleness import look, planned
@@ -299,6 +300,20 @@ def test_run__what_others_put_there_is_not(tmp_path: Path) -> None:
     assert (tmp_path / "b").read_text() == "mine"
 
 
+def test_run__of_a_file_that_was_renamed_says_where_what_it_did_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    work, old = Copies(tmp_path), replace(_chain(tmp_path), path="old.yaml", state="")
+    (tmp_path / "a").write_text("1")
+    work.run(old)
+    new, folder = replace(old, path="new.yaml"), os.path.join(".protodask", "old")
+    assert {plan.why for plan in dry_run(new)} == {f"it was never done by this file, but by that of {folder}"}
+    with refused("exists", "step 1 (policy)", f"`state: {folder}`", kind=OutputExistsError):
+        work.run(new)
+    assert work.run(replace(new, state=folder)).status == "fresh"
+
+
 def test_run__what_others_put_in_place_of_what_failed_is_not(tmp_path: Path) -> None:
     work, pipeline = Copies(tmp_path), _chain(tmp_path)
     (tmp_path / "a").write_text("1")
@@ -412,6 +427,7 @@ def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
     for number, path in enumerate(sorted((tmp_path / "state" / "steps").iterdir())):
         path.write_text(["{", "[]", '{"format": 1, "key": 5, "inputs": 1, "outputs": []}'][number])
     pipeline = replace(pipeline, steps=tuple(plan.overwriting() for plan in planned(pipeline)))
+    assert {plan.why for plan in dry_run(pipeline)} == {"what was noted of it cannot be read"}
     assert work.run(pipeline).status == "done"
     assert len(work.done) == 3
 
@@ -442,7 +458,7 @@ def test_state__a_record_with_something_else_in_it_is_none(damage: dict[str, Any
         assert state.record(plan.record) is not None
         path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
         assert state.record(plan.record) is None
-        assert look(plan, state).why == "it was never done"
+        assert look(plan, state).why == "what was noted of it cannot be read"
 
 
 def test_run__checks_all_steps_before_the_first(engine: Engine, tmp_path: Path) -> None:
@@ -796,3 +812,10 @@ def test_run__says_which_step_below_would_make_what_is_not_there(tmp_path: Path,
     early, late = FitStep(data=f"{data}/", out=str(tmp_path / "m")), SampleDataStep(kind="xor", rows=9, out=data)
     with refused("not-found", data, "Step 2 (sample-data)", "above", kind=StorageError):
         run_pipeline(_pipeline(tmp_path, early, late), lambda step: step.perform(engine))
+
+
+def test_run__of_a_step_alone_says_which_one_above_makes_what_is_not_there(tmp_path: Path, engine: Engine) -> None:
+    data = str(tmp_path / "data")
+    early, late = SampleDataStep(kind="xor", rows=9, out=data), FitStep(data=data, out=str(tmp_path / "m"))
+    with refused("not-found", data, "Step 1 (sample-data)", "first", kind=StorageError):
+        run_pipeline(_pipeline(tmp_path, early, late), lambda step: step.perform(engine), part=Part(2, 2))

@@ -13,6 +13,7 @@ from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Place, Step
 from protodask.pipeline.steps.fit import FitStep
 from protodask.pipeline.steps.publish import PublishStep
+from protodask.pipeline.steps.tune import TuneStep
 
 READ = {
     "data", "model", "config", "start", "sources", "unless_in", "results", "champion", "reference", "predictions",
@@ -101,7 +102,7 @@ def test_holds__links_and_file_urls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("place", "begins"), [("~/m.zarr", "~"), ("$HOME/m.zarr", "$HOME"), ("~", "~")])
 def test_check_step__refuses_what_only_a_shell_replaces(place: str, begins: str) -> None:
-    for step in (FitStep(data=place, out="m.zarr"), FitStep(data="d.zarr", out=place)):
+    for step in (FitStep(place, "m.zarr"), FitStep("d.zarr", place), FitStep("d.zarr", "m.zarr", run_dir=place)):
         with refused("bad-setting", place, begins, f"./{begins}"):
             check_step(step)
     check_step(FitStep(data=f"./{place}", out="~m.zarr"))
@@ -112,3 +113,10 @@ def test_check_step__refuses_empty_places(place: str) -> None:
     for step in (FitStep(data=place, out="m.zarr"), FitStep(data="d.zarr", out=place)):
         with refused("setting-missing", "empty"):
             check_step(step)
+
+
+def test_check__two_outputs_at_one_place(tmp_path: Path) -> None:
+    place = str(tmp_path / "m")
+    with refused("places-overlap", place, "two places"):
+        check_step(TuneStep("d", place, table=f"{tmp_path}/./m"))
+    check_step(TuneStep("d", place, table=f"{place}.csv"))

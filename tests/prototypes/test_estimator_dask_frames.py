@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.errors import refused
 
-from protodask import PrototypeSetClassifier
+from protodask import PrototypeSetClassifier, ingest
 from protodask.engine import thread_engine
 from protodask.errors import Code
 
@@ -304,3 +304,24 @@ def test_whole_numbers__are_told_apart_however_large(kind: str) -> None:
     x = 2**25 + y[:, None]
     rows = x if kind == "array" else pd.DataFrame(x, columns=["x"]).astype("Int64" if kind == "nullable" else "int64")
     assert PrototypeSetClassifier(**SETTINGS).fit(rows, y).score(rows, y) == 1
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_fit_and_predict__take_columns_by_name_whatever_their_order_in_each_partition(text: bool) -> None:
+    random = np.random.default_rng(3)
+    frame = pd.DataFrame(random.normal(size=(ROWS, 3)), columns=["a", "b", "c"])
+    y = np.asarray(frame["a"] * frame["b"] > 0)
+    if text:
+        frame["c"] = np.where(random.random(ROWS) < 0.5, "x", "y")
+    parts = [frame[:70], frame[70:][["c", "a", "b"]]]
+    mixed = dask.dataframe.from_map(_same, parts, meta=frame.iloc[:0])
+    expected = PrototypeSetClassifier(**SETTINGS).fit(cut(frame, [70]), y)
+    same_models(PrototypeSetClassifier(**SETTINGS).fit(mixed, y), expected, exact=True)
+    np.testing.assert_array_equal(np.asarray(expected.predict_proba(mixed)), expected.predict_proba(frame))
+    lacking = dask.dataframe.from_map(_same, [frame[:70], frame[70:][["a", "b"]]], meta=frame.iloc[:0])
+    for action in (
+        lambda: PrototypeSetClassifier(**SETTINGS).fit(lacking, y),
+        lambda: ingest((lacking, y), "memory://x"),
+    ):
+        with refused("columns-differ", "partition", "c"):
+            action()

@@ -146,3 +146,75 @@ def test_frames_with_text__go_by_position_where_the_names_of_fit_were_no_text() 
     for given in (other, dask.dataframe.from_pandas(other, npartitions=2)):
         np.testing.assert_array_equal(np.asarray(found.predict_proba(given)), found.predict_proba(frame))
     assert found.calibrate(other, LABELS).score(other, LABELS) == found.score(frame, LABELS)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame, lambda rows: da.from_array(rows, chunks=(50, 2))])
+def test_complex_numbers__are_refused(kind: Any) -> None:
+    with refused("wrong-type", "imaginary", "columns"):
+        classifier().fit(kind(ROWS + 1j), LABELS)
+
+
+def test_objects__may_have_what_is_missing_to_pandas(fitted: PrototypeSetClassifier) -> None:
+    hidden = rng.uniform(size=ROWS.shape) < 0.2
+    rows = pd.DataFrame(np.where(hidden, np.nan, ROWS)).astype("Float64").to_numpy(dtype=object)
+    assert all(value is pd.NA for value in rows[hidden])
+    missing = np.where(hidden, np.nan, ROWS)
+    np.testing.assert_array_equal(fitted.predict_proba(rows), fitted.predict_proba(missing))
+    found, expected = classifier().fit(rows, LABELS), classifier().fit(missing, LABELS)
+    np.testing.assert_array_equal(found.predict_proba(rows), expected.predict_proba(missing))
+    assert all(value is pd.NA for value in rows[hidden])
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names, but:UserWarning")
+def test_frames__of_sparse_columns_are_read(fitted: PrototypeSetClassifier) -> None:
+    rows = np.where(ROWS > 0.5, ROWS, 0.0)
+    frame = pd.DataFrame(rows, columns=["a", "b"]).astype(pd.SparseDtype("float64", 0.0))
+    np.testing.assert_array_equal(fitted.predict_proba(frame), fitted.predict_proba(rows))
+    found, expected = classifier().fit(frame, LABELS), classifier().fit(rows, LABELS)
+    np.testing.assert_array_equal(found.predict_proba(frame), expected.predict_proba(rows))
+
+
+@pytest.mark.parametrize("names", [[], ["a", "a"]])
+def test_frames__without_columns_or_with_two_of_one_name_are_refused(names: list[str]) -> None:
+    with refused("named-twice" if names else "wrong-shape", "columns"):
+        classifier().fit(pd.DataFrame(ROWS[:, : len(names)], columns=names), LABELS)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        partial(pd.Series, dtype="string"),
+        partial(pd.array, dtype="string[pyarrow]"),
+        pd.Categorical,
+        partial(np.array, dtype=object),
+        partial(pd.DataFrame, columns=["label"]),
+    ],
+)
+def test_labels__that_are_missing_are_told_with_their_row(kind: Any) -> None:
+    labels: list[Any] = ["ja" if label else "nein" for label in LABELS]
+    labels[7] = None
+    with refused("bad-value", "labels are missing", "row 7"):
+        classifier().fit(ROWS, kind(labels))
+
+
+def test_labels__that_are_no_classes_or_not_there_are_refused() -> None:
+    for labels in (np.where(LABELS, "ja", np.array(1, dtype=object)), pd.cut(ROWS[:, 0], 2), LABELS + 0.5):
+        with refused("bad-value", "labels", "by whole numbers"):
+            classifier().fit(ROWS, labels)
+    for rows in (ROWS, da.from_array(ROWS)):
+        with refused("setting-missing", "no labels"):
+            classifier().fit(rows, None)
+
+
+@pytest.mark.parametrize("kind", [np.array, pd.Series, partial(da.from_array, chunks=50)])
+def test_score__of_labels_that_are_missing_or_no_classes_says_so(kind: Any, fitted: PrototypeSetClassifier) -> None:
+    labels: Any = LABELS.astype(object)
+    labels[7] = None
+    with refused("bad-value", "labels are missing", "row 7"):
+        fitted.score(ROWS, kind(labels))
+    with refused("bad-value", "labels"):
+        fitted.score(ROWS, kind(LABELS + 0.5))
+    with refused("setting-missing", "no labels"):
+        fitted.score(ROWS, None)
+    assert fitted.score(ROWS, kind(LABELS)) == np.mean(fitted.predict(ROWS) == LABELS)
+    assert fitted.score(ROWS, kind(LABELS + 5)) == 0

@@ -14,7 +14,7 @@ import zarr
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.data import table_source
+from protodask.data import sample_data, table_source
 from protodask.data.format.schema import Column
 from protodask.engine import ArraySource, Block, Engine, Layout, array_source
 from protodask.errors import InputError, OutputExistsError, StorageError
@@ -242,3 +242,11 @@ def test_predict__of_a_table_with_an_unseen_category(engine: Engine, make_model:
 def test_predict__says_how_to_open_the_dataset_at_a_path(make_model: MakeModel, tmp_path: Path) -> None:
     with refused("wrong-type", "str", "Dataset.open"):
         predict(make_model(0), str(tmp_path / "data.zarr"), tmp_path / "p.zarr")  # type: ignore[arg-type]
+
+
+def test_predict__into_the_dataset_that_is_read_is_refused(make_model: MakeModel, tmp_path: Path) -> None:
+    data = sample_data("checker", 40, tmp_path / "data")
+    before = sorted((tmp_path / "data").rglob("*"))
+    with refused("places-overlap", tmp_path / "data", "inside"):
+        predict(make_model(n_features=2), data, tmp_path / "data" / "found")
+    assert sorted((tmp_path / "data").rglob("*")) == before

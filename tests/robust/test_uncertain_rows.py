@@ -1,7 +1,9 @@
 import pickle
 from typing import Any
 
+import dask.dataframe
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -224,3 +226,15 @@ def test_getitem__chooses_samples_as_scikit_learn_does() -> None:
 def test_getitem__of_anything_else_is_refused(key: Any) -> None:
     with refused("wrong-type", repr(key)):
         UncertainRows(np.zeros((4, 2)), np.ones((4, 2)))[key]
+
+
+def test_uncertain_rows__of_tables_with_columns_in_other_orders_are_refused() -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    lower, other = pandas.DataFrame(values, columns=["a", "b"]), ["b", "a"]
+    upper = lower + 9
+    lazy: Any = dask.dataframe.from_pandas(upper[other], npartitions=2)
+    for tables in ((lower, upper[other]), (values, upper, upper, upper[other]), (lower, lazy)):
+        with refused("columns-differ", ["b", "a"], ["a", "b"]):
+            UncertainRows(*tables)
+    found = UncertainRows(lower, upper.set_axis(["a.high", "b.high"], axis=1))
+    np.testing.assert_array_equal(found.upper, UncertainRows(values, values + 9).upper)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -365,3 +366,12 @@ def test_models__are_read_and_answer_with_numpy_alone(tmp_path: Path) -> None:
     assert said[0] == str(model.predict_proba([0.5, -1.0, 2.0, 0.0]).tolist())
     loaded = {name.strip("'") for name in said[1].strip("[]").split(", ")}
     assert {name for name in loaded if not name.startswith("_")} == {"google_crc32c", "numpy", "protodask"}
+
+
+def test_predict_proba__says_what_rows_it_cannot_read(fruit: PrototypeSetClassifier) -> None:
+    with refused("wrong-type", "rows are sparse (a csr_matrix)", "toarray()") as caught:
+        fruit.model_.predict_proba(scipy.sparse.csr_matrix(np.eye(3)))
+    assert "no matrix" not in str(caught.value)
+    for digits in (400, 5000):
+        with refused("bad-value", "weight", "bits"):
+            fruit.model_.predict_proba({"weight": [10**digits], "colour": ["red"], "ripe": ["no"]})

@@ -10,9 +10,15 @@ from protodask.errors import InputError
 
 TIMES = "mM"
 
+COMPLEX_REMEDY = "Give the real and the imaginary part as columns of their own."
+
 
 def refuse_times(dtype: Any) -> None:
-    """Refuse rows of dates or durations: as numbers they would count from some date, also where they are missing."""
+    """Refuse rows of dates or durations: as numbers they would count from some date, also where they are missing. So
+    are complex numbers, whose second part would be lost.
+    """
+    if getattr(dtype, "kind", "O") == "c":
+        raise InputError("wrong-type", f"Complex data not supported ({dtype}).", COMPLEX_REMEDY)
     if getattr(dtype, "kind", "O") in TIMES:
         raise InputError(
             "wrong-type",
@@ -26,7 +32,8 @@ class SparseRowsError(InputError, TypeError):
 
 
 def unmasked(values: Any) -> Any:
-    """A masked array of NumPy's with missing values where it is masked, NaN or None; anything else as it is.
+    """A masked array of NumPy's with missing values where it is masked, NaN or None, and objects with None where pandas
+    has its `NA`; anything else as it is.
 
     Sparse ones are refused: to NumPy they are a single object.
     """
@@ -37,10 +44,20 @@ def unmasked(values: Any) -> Any:
             "Give dense ones: rows.toarray(), of each chunk where they are dask's.",
         )
     if not isinstance(values, np.ma.MaskedArray):
-        return values
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "O":
+            return values
+        missing = np.asarray(np.frompyfunc(is_pandas_missing, 1, 1)(values), dtype=bool)
+        found = values.copy()
+        found[missing] = None
+        return found
     kind = values.dtype.kind
     nothing: Any = values.dtype.type("NaT") if kind in TIMES else np.nan if kind in "biuf" else None
     return np.where(np.ma.getmaskarray(values), nothing, np.asarray(values))
+
+
+def is_pandas_missing(value: object) -> bool:
+    """Whether it is the `NA` or `NaT` of pandas, which need not be installed here."""
+    return type(value).__module__.startswith("pandas.") and str(value) in ("<NA>", "NaT")
 
 
 def refuse_masked(what: str, values: Any) -> None:

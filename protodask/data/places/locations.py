@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from protodask.errors import Code, InputError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
@@ -19,14 +20,42 @@ REMOTE_PACKAGES = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcs
 """Top-level packages of the object stores' clients: not all of their errors are errors of the operating system."""
 
 
+LOCAL = "file://"
+
+OF_SHELLS = re.compile(r"(~|\$\w+)(?=/|$)")
+"""What a shell makes a path of, the home folder say, at the beginning of a word that has no quotation marks."""
+
+
 def locate(path: str | os.PathLike[str]) -> str:
     """An absolute path, or a URL as it is, so that workers with another working folder find the same place."""
     if not isinstance(path, str | os.PathLike):
         raise InputError("wrong-type", f"{path!r} is no path.", "Give text or a pathlib.Path.")
     text = os.fspath(path)
-    if text.startswith("file://"):
-        text = unquote(urlsplit(text).path)
+    check_written_out(text)
+    return absolute(text)
+
+
+def absolute(text: str) -> str:
+    """The same of a place that need not be one that is used."""
+    if text.startswith(LOCAL):
+        text = unquote(text[text.find("/", len(LOCAL)) :])
     return text.rstrip("/") if is_url(text) else os.path.abspath(text)
+
+
+def check_written_out(place: str) -> None:
+    """Refuse a place that is empty, on another host, or begins as shells write the home folder."""
+    host = place.removeprefix(LOCAL).partition("/")[0]
+    if place.startswith(LOCAL) and host not in ("", "localhost"):
+        seen = f"The place {place} names {host} as a host, and not as a folder."
+        raise InputError("not-local", seen, f"Write an absolute path behind {LOCAL}, or the path alone.")
+    if not place.strip():
+        raise InputError("setting-missing", "A place to read or to write is empty.", "Name it.")
+    if found := OF_SHELLS.match(place):
+        raise InputError(
+            "bad-setting",
+            f"The place {place} begins with {found[0]}, which only a shell replaces.",
+            f"Write the path itself; in Python, os.path.expanduser gives it. A folder called so is ./{found[0]}.",
+        )
 
 
 def is_url(path: str) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.arrays.values import is_pandas_missing
 from protodask.data.format.schema import Column, Label, LabelKey
 from protodask.data.places.records import LABEL_RANGE
 from protodask.errors import InputError, some
@@ -168,7 +169,7 @@ def label_of(value: Any) -> Label | None:
         case bytes():
             return value.decode("utf-8", "replace")
         case _:
-            return None if _is_missing(value) else str(value)
+            return None if is_pandas_missing(value) else str(value)
 
 
 def _of_python(value: Any) -> Any:
@@ -179,11 +180,6 @@ def _of_python(value: Any) -> Any:
         return value
     plain = value.item()
     return str(value) if value.dtype.kind in "mM" and isinstance(plain, int) else plain
-
-
-def _is_missing(value: object) -> bool:
-    """Whether it is the `NA` or `NaT` of pandas, which need not be installed here."""
-    return type(value).__module__.startswith("pandas.") and str(value) in ("<NA>", "NaT")
 
 
 def settle_labels(labels: Iterable[LabelKey], untyped: bool) -> tuple[Label, ...]:
@@ -422,7 +418,7 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
     for row, value in enumerate(listed):
         plain = _of_python(value)  # of which `float` makes no numbers that mean nothing
         try:
-            numbers[row] = math.nan if plain is None or _is_missing(plain) else float(plain)
+            numbers[row] = math.nan if plain is None or is_pandas_missing(plain) else float(plain)
         except (TypeError, ValueError, OverflowError):
             if marks is not None:
                 marks[row] = True
@@ -436,6 +432,8 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
 
 def _plain(value: Any) -> Any:
     plain = _of_python(value)
+    if isinstance(plain, int) and plain.bit_length() > 256:
+        return f"a whole number of {plain.bit_length():,} bits"  # Python itself refuses to show thousands of digits
     return plain[:100] if isinstance(plain, str) else plain
 
 

@@ -86,6 +86,9 @@ def ingest(
     if append and overwrite:
         raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
     check_new(new, unless_in, settle, append, overwrite, out)
+    for name, given in (("categorical", categorical), ("drop", drop), ("feature_names", feature_names)):
+        if isinstance(given, str):  # whose letters would be taken for names
+            raise InputError("wrong-type", f"{name} is {given!r}.", f"Give a list of names: [{given!r}].")
     roles = Roles(target, weight, inclusion, group)
     wanted = Wanted(
         roles, tuple(categorical), orders_of(ordinal), tuple(drop), dtype, missing, text_is_categorical, unseen

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
+from protodask.data.places.locations import check_written_out
 from protodask.errors import Code, InputError, ProtodaskError
-from protodask.pipeline.file.places import inputs, outputs, settings_of_places, takes_in
+from protodask.pipeline.file.places import inputs, normal, outputs, reaches, settings_of_places, takes_in
 from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
 from protodask.pipeline.steps import STEPS
@@ -118,15 +119,17 @@ def read_pipeline(
         tuple(chain.from_iterable(notes)),
     )
     _check_circles(pipeline)
+    _check_written_once(pipeline)
     return pipeline
 
 
 def _check_circles(pipeline: Pipeline) -> None:
     """Refuse a table that is written where that step or one before it reads tables: the next run would read it, too."""
+    read = list(map(inputs, pipeline.steps))
     for number, step in enumerate(pipeline.steps, start=1):
         for out in outputs(step):
-            for before, reader in enumerate(pipeline.steps[:number], start=1):
-                for source in inputs(reader):
+            for before, sources in enumerate(read[:number], start=1):
+                for source in sources:
                     if takes_in(source, out):
                         raise InputError(
                             "places-overlap",
@@ -134,6 +137,25 @@ def _check_circles(pipeline: Pipeline) -> None:
                             f"tables of {mask(source)} that {pipeline.name(before)} reads.",
                             "Write it to another folder.",
                         )
+
+
+def _check_written_once(pipeline: Pipeline) -> None:
+    """Refuse a step that destroys what one before it wrote: it neither adds to that nor makes its own of it."""
+    written: list[tuple[str, str, int]] = []
+    for number, step in enumerate(pipeline.steps, start=1):
+        kept = {normal(place) for place in inputs(step)}
+        own = [(normal(out), out, number) for out in outputs(step)]
+        for out, said, _ in own:
+            for place, other, before in written:
+                grows = step.grows() or out in kept if out == place else pipeline.steps[before - 1].grows()
+                if reaches(place, out) and not grows:
+                    raise InputError(
+                        "places-overlap",
+                        f"{pipeline.where(number)}: it writes {mask(said)}, and {pipeline.name(before)} writes "
+                        f"{mask(other)}: what is there would be lost.",
+                        "Give each a place of its own.",
+                    )
+        written += own
 
 
 def read_beforehand(path: str, settings: Sequence[str]) -> tuple[str, Notify | None]:
@@ -169,6 +191,11 @@ def _state(document: Document, variables: Mapping[str, Variable]) -> str:
     if not isinstance(state, str) or "://" in state:
         code: Code = "not-local" if isinstance(state, str) else "bad-setting"
         raise InputError(code, f"{where} is {shown(state)}.", "Name a local folder.")
+    try:
+        if state:
+            check_written_out(state)
+    except InputError as error:
+        raise InputError(error.code, f"{where}: {error.seen}", error.remedy) from error
     return state
 
 

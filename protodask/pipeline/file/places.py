@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, get_args
 
-from protodask.data.places.locations import is_url, locate, written_over
+from protodask.data.places.locations import absolute, check_written_out, is_url, locate, written_over
 from protodask.data.places.references import split_reference
+from protodask.data.places.storage import MARKER, check_outside
 from protodask.data.tables.source_files import check_present, is_table_path
 from protodask.errors import InputError
 from protodask.pipeline.file.values import hints_of
 from protodask.pipeline.steps.base import Place, Step, option_of
 from protodask.pipeline.steps.training import Training, run_directory
+from protodask.places import mask
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
 
-OF_SHELLS = re.compile(r"(~|\$\w+)(?=/|$)")
-"""What a shell makes a path of, the home folder say, at the beginning of a word that has no quotation marks."""
+OF_RUNS = ("run_dir", "terms")
+"""Settings of places of caches and of records of runs."""
 
 
 def settings_of_places(kind: type[Step], place: Place) -> tuple[str, ...]:
@@ -81,34 +82,40 @@ def check_step(step: Step) -> None:
     from protodask.data.places.whole_files import local_file
 
     step.check()
-    for place in (*inputs(step), *_places(step, Place.WRITTEN)):
-        if not place.strip():
-            raise InputError("setting-missing", "A place to read or to write is empty.", "Name it.")
-        if found := OF_SHELLS.match(place):
-            raise InputError(
-                "bad-setting",
-                f"The place {place} begins with {found[0]}, which only a shell replaces.",
-                f"Write the path itself; a folder that is called so is ./{found[0]}.",
-            )
+    own = [place for setting in OF_RUNS for place in _named(getattr(step, setting, None))]
+    for place in (*inputs(step), *_places(step, Place.WRITTEN), *own):
+        check_written_out(place)
     for setting in settings_of_places(type(step), Place.WRITTEN):
         place = getattr(step, setting)
         if place is not None and _is_file(step, setting):
             local_file(place)
     kept = [setting for setting in settings_of_places(type(step), Place.READ) if setting not in step.replaces]
-    check_apart(outputs(step), [place for setting in kept for place in _named(getattr(step, setting))])
+    written = outputs(step)
+    for position, place in enumerate(written):
+        if any(is_same(place, other) for other in written[:position]):
+            raise InputError("places-overlap", f"Two outputs are to be written to {mask(place)}.", "Choose two places.")
+    check_apart(written, [place for setting in kept for place in _named(getattr(step, setting))])
 
 
 def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     """Refuse to write over what is read."""
-    written = {_normal(place) for place in outputs}
+    written = {normal(place) for place in outputs}
     for place in inputs:
-        if _normal(place) in written:
+        if normal(place) in written:
             raise written_over(place)
 
 
 def _is_file(step: Step, setting: str) -> bool:
     """Whether what a step writes at the place in this setting is a single file."""
     return setting in ("table", "plot") or step.writes_files
+
+
+def check_beside(step: Step) -> None:
+    """Refuse to write into a dataset, a model or the like that is read: it would vanish with that."""
+    for place in map(locate, inputs(step)):
+        if any(os.path.isfile(os.path.join(place, name)) for name in ("zarr.json", MARKER)):  # no folder of raw tables
+            for out in outputs(step):
+                check_outside(locate(out), place)
 
 
 def check_there(step: Step) -> None:
@@ -124,6 +131,7 @@ def check_there(step: Step) -> None:
         for place in _named(getattr(step, setting, None)):
             if split_reference(place) is None and not glob.has_magic(place):
                 check_present(place)
+    check_beside(step)
     if step.may_be_there():
         return
     if isinstance(step, Training):
@@ -143,13 +151,17 @@ def check_there(step: Step) -> None:
 
 def is_same(one: str, other: str) -> bool:
     """Whether two names are of one place."""
-    return _normal(one) == _normal(other)
+    return normal(one) == normal(other)
 
 
 def holds(output: str, place: str) -> bool:
     """Whether writing `output` may change what is read at `place`: the same place, one inside it, a version in it."""
-    own, other = _normal(output), _normal(place)
-    return other == own or other.startswith((f"{own}/", f"{own}@"))
+    return reaches(normal(output), normal(place))
+
+
+def reaches(output: str, place: str) -> bool:
+    """The same of places as `normal` writes them, which follows links: once for each, and not for each pair."""
+    return place == output or place.startswith((f"{output}/", f"{output}@"))
 
 
 def takes_in(source: str, output: str) -> bool:
@@ -157,9 +169,9 @@ def takes_in(source: str, output: str) -> bool:
 
     That a step reads the very `output` by its name is another matter, and usual.
     """
-    if not is_table_path(output) or _normal(source) == _normal(output):
+    if not is_table_path(output) or normal(source) == normal(output):
         return False
-    pattern, parts = _normal(source).split("/"), _normal(output).split("/")
+    pattern, parts = normal(source).split("/"), normal(output).split("/")
     folders = [number for number in range(1, len(parts)) if is_table_path(parts[number - 1])]
     lengths = [len(parts), *folders] if glob.has_magic(source) else range(1, len(parts))
     return any(_matches(pattern, parts[:length]) for length in lengths)
@@ -179,11 +191,11 @@ def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     return len(pattern) in reached
 
 
-def _normal(place: str) -> str:
+def normal(place: str) -> str:
     """One text for all ways to write a place; links are followed, also that of a registry in front of a version."""
     reference = split_reference(place)
     if reference is not None:
         ending = "" if reference.name is None else f":{reference.name}"
-        return f"{_normal(reference.registry)}@{reference.version}{ending}"
-    where = locate(place)
+        return f"{normal(reference.registry)}@{reference.version}{ending}"
+    where = absolute(place)
     return where if is_url(where) else os.path.realpath(where).replace(os.sep, "/")

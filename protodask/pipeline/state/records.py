@@ -14,6 +14,7 @@ noted without the secrets of their URLs.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -31,6 +32,7 @@ from protodask.data.places.locations import storage_errors
 from protodask.data.places.locks import CAN_LOCK, lock_handle
 from protodask.data.places.whole_files import replace_file
 from protodask.errors import StorageError
+from protodask.pipeline.file.definition import STATE_FOLDER
 from protodask.pipeline.telling.events import Done, Known, RunEnded, Status, StepIdentity, StepOutcome
 from protodask.pipeline.telling.log import shortened
 from protodask.pipeline.telling.result import plain, to_json
@@ -158,6 +160,22 @@ class State:
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
         return _note(StepRecord, _read(self._of_step(name)), version="", refused=[], files={})
+
+    def beside(self, name: str) -> str | None:
+        """The usual folder of another pipeline file that remembers the step of this name, as if it had been renamed."""
+        parent, own = os.path.split(self.folder)
+        if os.path.basename(parent) != STATE_FOLDER:
+            return None
+        others = glob.iglob(os.path.join(glob.escape(parent), "*", STEPS_FOLDER, f"{name}.json"))
+        folders = sorted(os.path.relpath(path, parent).split(os.sep)[0] for path in others)
+        return next((os.path.join(STATE_FOLDER, other) for other in folders if other != own), None)
+
+    def why_unknown(self, name: str) -> str:
+        """Why nothing is known of a step, in a few words."""
+        if os.path.exists(self._of_step(name)):
+            return "what was noted of it cannot be read"
+        other = self.beside(name)
+        return "it was never done" if other is None else f"it was never done by this file, but by that of {other}"
 
     def begun(self, name: str) -> Begun | None:
         """What began and has no record since."""

@@ -14,7 +14,7 @@ from protodask._version import __version__
 from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.file.places import check_step, holds, inputs
+from protodask.pipeline.file.places import check_beside, check_step, holds, inputs
 from protodask.pipeline.file.values import as_keys, suggestion
 from protodask.pipeline.state.identities import identity, identity_of_files
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
@@ -62,6 +62,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
     for number, step in enumerate(pipeline.steps, start=1):
         try:
             check_step(step)
+            check_beside(step)
         except InputError as error:
             seen = f"{pipeline.where(number)}: {as_keys(error.seen)}"
             raise InputError(error.code, seen, as_keys(error.remedy)) from error
@@ -265,12 +266,15 @@ class _Run:
         remedy = error.remedy
         if error.code == "not-found":
             lacking = [place for place in inputs(plan.step) if identity(place) is None]
-            for later in self.plans[plan.number :]:
-                if any(holds(out, place) for out in later.writes for place in lacking):
-                    remedy = f"Step {later.number} ({later.step.command}) writes it: put that step above this one."
+            for other in self.plans:
+                if other is not plan and any(holds(out, place) for out in other.writes for place in lacking):
+                    what = "do that first" if other.number < plan.number else "put that step above this one"
+                    remedy = f"Step {other.number} ({other.step.command}) writes it: {what}."
                     break
         if isinstance(error, OutputExistsError) and not plan.overwrites:
             remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
+            if self.state.record(plan.record) is None and (old := self.state.beside(plan.record)) is not None:
+                remedy = f"If the file had another name before, write `state: {old}` into it. {remedy}"
         return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {as_keys(error.seen)}", as_keys(remedy))
 
     def _started(self) -> None:

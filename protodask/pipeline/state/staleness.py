@@ -18,7 +18,7 @@ from typing import Any
 from protodask._version import __version__
 from protodask.data.places.records import hash_text
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.file.places import holds, inputs, outputs, settings_that_do_not_count
+from protodask.pipeline.file.places import inputs, normal, outputs, reaches, settings_that_do_not_count
 from protodask.pipeline.state.identities import identity, identity_of_files
 from protodask.pipeline.state.records import Begun, State, StepRecord, record_name
 from protodask.pipeline.steps.base import Step
@@ -90,6 +90,7 @@ def _settings_of(step: Step) -> dict[str, Any]:
 def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
     """The steps with what they read and write."""
     written = [outputs(step) for step in pipeline.steps]
+    names = [[normal(place) for place in own] for own in written]
     settings = [_settings_of(step) for step in pipeline.steps]
     records: list[str] = []
     seen: Counter[str] = Counter()
@@ -100,12 +101,15 @@ def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
     found = []
     for position, step in enumerate(pipeline.steps):
         own = written[position]
-        later = [place for places in written[position:] for place in places]
-        reads = tuple(place for place in inputs(step) if not any(holds(place_later, place) for place_later in later))
+        later = [place for places in names[position:] for place in places]
+        read = {place: normal(place) for place in inputs(step)}
+        reads = tuple(place for place, name in read.items() if not any(reaches(one, name) for one in later))
+        called = dict(zip(own, names[position], strict=True))
         sharing = {
             other: both
-            for other, places in enumerate(written)
-            if other != position and (both := [place for place in own if any(holds(place, one) for one in places)])
+            for other, places in enumerate(names)
+            if other != position
+            and (both := [place for place in own if any(reaches(called[place], one) for one in places)])
         }
         found.append(
             Planned(
@@ -134,7 +138,7 @@ def look(plan: Planned, state: State) -> Look:
     if begun is not None:
         why: str | None = "it had begun, and did not end"
     elif record is None:
-        why = "it was never done"
+        why = state.why_unknown(plan.record)
     elif record.key != key:
         why = _what_changed(plan, record, found)
     elif record.refused and plan.step.accepts_no():

@@ -1103,3 +1103,10 @@ def test_ingest__notes_labels_that_look_alike(tmp_path: Path) -> None:
         "Categories of 'colour' that differ in spaces or in how their letters are composed: "
         r"'e\u0301te\u0301', '\xe9t\xe9'.",
     )
+
+
+@pytest.mark.parametrize("name", ["categorical", "drop", "feature_names"])
+def test_ingest__refuses_a_text_where_names_are_listed(name: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {name: "ab"}
+    with refused("wrong-type", name, "['ab']"):
+        ingest(pd.DataFrame({"a": [1, 2], "b": [3, 4], "target": ["x", "y"]}), tmp_path / "out", **given)
