@@ -47,9 +47,10 @@ def unmasked(values: Any) -> Any:
         if not isinstance(values, np.ndarray) or values.dtype.kind != "O":
             return values
         missing = np.asarray(np.frompyfunc(is_pandas_missing, 1, 1)(values), dtype=bool)
-        return np.where(missing, None, values) if missing.any() else values
+        nothing: Any = None
+        return np.where(missing, nothing, values) if missing.any() else values
     kind = values.dtype.kind
-    nothing: Any = values.dtype.type("NaT") if kind in TIMES else np.nan if kind in "biuf" else None
+    nothing = values.dtype.type("NaT") if kind in TIMES else np.nan if kind in "biuf" else None
     return np.where(np.ma.getmaskarray(values), nothing, np.asarray(values))
 
 
