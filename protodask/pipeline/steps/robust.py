@@ -92,7 +92,7 @@ class RobustEvaluated(Measured):
     def summary(self) -> str:
         sums = self.sums
         return (
-            f"The robust model is right on {1 - sums.nominal_error:.1%} of the {sums.count:,} rows of "
+            f"The robust model is right on {1 - sums.nominal_error:.1%} of the {count(sums.count, 'row')} of "
             f"{mask(self.data)}, by the middles of what is known of them. {sums.certified_fraction:.1%} are right and "
             f"certified: whatever else is true of them, wrong with a probability of at most {self.eps:g}."
         )
