@@ -70,6 +70,8 @@ def test_evaluate__of_one_row_that_weighs_much(call: Call, example: Any, tmp_pat
     assert done.exit_code == 0, done.output
     assert "of the 1 row of" in done.stdout
     assert "2e+300" in done.stdout.split()
+    done = call("predict", example.model, tmp_path / "t.csv", "--drop", "w", "--out", tmp_path / "p.zarr")
+    assert "have 1 row." in done.stdout, done.output
 
 
 def test_evaluate__other_target_column(call: Call, example: Any, tmp_path: Path) -> None:

@@ -122,8 +122,8 @@ def _writable(error: OSError, path: str) -> str | None:
 
 def _found_at(place: str) -> str:
     """What there is of an absolute path: the file or folder of this name, or the nearest one above it."""
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)
+    while not os.path.lexists(place) and (above := os.path.dirname(place)) != place:
+        place = above
     return place
 
 

@@ -77,7 +77,8 @@ class RobustPredicted(Result):
     """Whose brackets certify them."""
 
     def summary(self) -> str:
-        return f"The robust predictions {shorten(self.path)} have {self.rows:,} rows, certified by {self.formulation}."
+        rows = count(self.rows, "row")
+        return f"The robust predictions {shorten(self.path)} have {rows}, certified by {self.formulation}."
 
 
 @dataclass(frozen=True)
