@@ -26,6 +26,8 @@ def main() -> None:
     except KeyboardInterrupt:  # after a command, which says itself what became of it
         _tell()
         sys.exit(INTERRUPTED)
+    finally:
+        _leave_to_the_system()
 
 
 def _begin() -> None:
@@ -35,6 +37,15 @@ def _begin() -> None:
 def _stop(*_: object) -> NoReturn:
     _tell()
     os._exit(INTERRUPTED)
+
+
+def _leave_to_the_system() -> None:
+    """Let signals end the process at once: there is nothing left to tidy up, and nobody to handle an exception."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)  # in which an exception that was lost would be raised again
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _tell() -> None:

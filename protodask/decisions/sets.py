@@ -79,7 +79,7 @@ def check_totals(values: Floats, first_row: int = 0) -> None:
             "bad-value",
             f"The probabilities of row {first_row + row} add up to {totals[row]:g}.",
             "Give the probabilities of classes that exclude each other; where several labels may be true use "
-            "decide_rows.",
+            "--per-row labels, in Python decide_rows.",
         )
 
 

@@ -32,7 +32,7 @@ from protodask.engine import Block, EngineLike, Reduction, Source, add_records, 
 from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
-from protodask.evaluation.given_rows import check_rows
+from protodask.evaluation.given_rows import check_rows, squared
 from protodask.evaluation.interval import normal_quantile
 from protodask.evaluation.model_scores import model_outcomes
 from protodask.evaluation.outcomes import Outcomes
@@ -102,7 +102,7 @@ def calibration_sums(outcomes: Outcomes, n_bins: int) -> CalibrationSums:
         own = outcomes.target == position
         sums.rows[position] = np.bincount(bins, minlength=n_bins)
         sums.weight[position] = np.bincount(bins, weights=weight, minlength=n_bins)
-        square = np.square(weight)
+        square = squared(weight)
         sums.squares[position] = np.bincount(bins, weights=square, minlength=n_bins)
         sums.predicted[position] = np.bincount(bins, weights=weight * predicted, minlength=n_bins)
         sums.outcome[position] = np.bincount(bins[own], weights=weight[own], minlength=n_bins)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.zarr_arrays import column_source
 from protodask.data.format.schema import INCLUSION, row_weights
 from protodask.engine import Block, Source
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 
 
@@ -41,6 +42,12 @@ def check_rows(source: Source) -> Source:
     if source.layout.n_rows == 0:
         raise InputError("no-rows", "There are no rows to evaluate.", "Give at least one row.")
     return source
+
+
+def squared(weight: Floats) -> Floats:
+    """The squares of weights; `check_weight` refuses infinite ones once all rows are added up."""
+    with np.errstate(over="ignore"):
+        return np.square(weight)
 
 
 def check_weight(weight: float, squares: float = 1.0) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from protodask.engine.records import Floats, Integers
 from protodask.evaluation.calibration import wilson_interval
+from protodask.evaluation.given_rows import squared
 from protodask.evaluation.interval import CONFIDENCE, UNKNOWN, Interval, normal_quantile
 
 
@@ -190,4 +191,4 @@ def bin_sums(bins: Integers, weight: Floats | None, count: int) -> BinSums:
     sums = np.bincount(bins, weights=weight, minlength=count).astype(np.float64)
     if weight is None:
         return BinSums(sums, sums)
-    return BinSums(sums, np.bincount(bins, weights=np.square(weight), minlength=count).astype(np.float64))
+    return BinSums(sums, np.bincount(bins, weights=squared(weight), minlength=count).astype(np.float64))

@@ -19,7 +19,7 @@ from protodask.data.format.summary import Summary, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.records import Floats, Integers
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums
-from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
+from protodask.evaluation.given_rows import check_rows, check_weight, squared, usable_weights
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.paired import row_losses
 from protodask.evaluation.row_moments import BinSums, Moments, bin_sums, moments, no_moments
@@ -191,7 +191,7 @@ def sum_seen(seen: SeenRows, watch: Watch) -> StreamSums:
     summary = summarize_rows(features, np.zeros(n_rows, dtype=np.int32), seen.weight, 1)
     return StreamSums(
         summary,
-        float(np.square(counted).sum()),
+        float(squared(counted).sum()),
         counts,
         bin_sums(watch.familiarity.place(seen.evidence), seen.weight, watch.familiarity.count),
         bin_sums(probability.argmax(axis=1), seen.weight, n_classes),

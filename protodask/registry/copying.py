@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from protodask.data.places.bounded import open_anew, open_inside, open_named
 from protodask.data.places.generations import GENERATION
@@ -31,7 +30,16 @@ def copy_group(source: str, target: str) -> None:
         with opened as file, storage_errors(target, "writing"):
             os.makedirs(os.path.dirname(place), exist_ok=True)
             with open_anew(place) as copy:
-                shutil.copyfileobj(file, copy, PIECE_BYTES)
+                copy.writelines(_pieces(file, source))
+
+
+def _pieces(file: BinaryIO, source: str) -> Iterator[bytes]:
+    while True:
+        with storage_errors(source, "reading"):
+            piece = file.read(PIECE_BYTES)
+        if not piece:
+            return
+        yield piece
 
 
 def read_file(path: str) -> bytes:

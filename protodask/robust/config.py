@@ -56,8 +56,8 @@ class RobustConfig:
         if weight > 0 and not LEAST_TOTAL <= total <= MOST_TOTAL:
             raise InputError(
                 "bad-setting",
-                f"C times the weight of all samples is {total:.3g}.",
-                f"Scale C or the weights: between {LEAST_TOTAL:g} and {MOST_TOTAL:g} it can be computed with.",
+                f"`C` times the weight of all samples is {total:.3g}.",
+                f"Scale `C` or the weights: between {LEAST_TOTAL:g} and {MOST_TOTAL:g} it can be computed with.",
             )
 
     def as_dict(self) -> dict[str, Any]:

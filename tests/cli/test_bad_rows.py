@@ -111,3 +111,9 @@ def test_predict__of_each_file_marks_bad_rows(call: Call, model: Path, tables: P
     good = tmp_path / "one.parquet"
     assert call("predict", model, tables.parent / "good.csv", "--keep", "id", "--out", good).exit_code == 0
     check(pd.read_parquet(tmp_path / "scored.parquet"), pd.read_parquet(good))
+
+
+def test_ingest__of_values_that_are_too_large_says_so_alone(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1e300,a\n-1e300,b\n1,a\n2,b\n")
+    done = call("ingest", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "d.zarr")
+    check_failed(done, 1, "bad-value", "'x'", "row 0", "float64")

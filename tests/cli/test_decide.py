@@ -141,6 +141,13 @@ def test_decide__each_row(call: Call, predictions: Path, tmp_path: Path) -> None
     assert names == ["row", "selected_high", "selected_low", "expected_loss"]
 
 
+def test_decide__each_row_of_labels(call: Call, tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"p": [0.5, 0.7, 0.2]}), tmp_path / "p.parquet")
+    words = ("decide", tmp_path / "p.parquet", "--probability", "p", "--out", tmp_path / "d", "--per-row")
+    check_failed(call(*words, "classes"), 1, "bad-value", "row 0", "--per-row labels")
+    assert "Selected 1 label of 3 rows in 3 decisions" in call(*words, "labels").stdout
+
+
 @pytest.mark.slow  # starts worker processes
 def test_decide__in_worker_processes_is_the_same(call: Call, predictions: Path, tmp_path: Path) -> None:
     for name, options in (("here", ["--threads", 1]), ("there", ["--workers", 2])):

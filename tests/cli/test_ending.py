@@ -125,6 +125,24 @@ def test_main__stopped_before_a_command_begins_says_so(at: str | None, before: s
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "Stopped.\n")
 
 
+STOPPED_LATE = """
+import atexit, signal, sys
+from protodask.__main__ import main
+
+atexit.register(lambda: signal.raise_signal(signal.{name}))
+sys.argv = ["protodask", "--version"]
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_main__stopped_after_its_end_ends_at_once(name: str) -> None:
+    """An exception would be lost, and raised again by a timer, until this ended the process in its place."""
+    done = run_python("-c", STOPPED_LATE.format(name=name))
+    assert (done.returncode, done.stderr) == (-getattr(signal, name), "")
+    assert done.stdout.startswith("protodask ")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals that are ignored")
 def test_main__in_the_background_is_not_stopped_early() -> None:
     done = _run_in_background("-c", STOPPED_EARLY.format(at="'protodask.cli.console'", before=""))

@@ -68,6 +68,7 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
                 "The columns are held_out, max_iterations and lambda_v.",
                 "Nothing is in seed=1/part.csv.",
                 "Write it like rows=1000.",
+                "There C=0.5 is no rate.",
                 "Train without that column (`protodask ingest --drop`).",
             )
         ),

@@ -63,6 +63,17 @@ def test_evaluate__weights_count_rows(call: Call, example: Any, tmp_path: Path) 
         assert found[name] == pytest.approx(wanted[name])
 
 
+def test_evaluate__of_one_row_that_weighs_much(call: Call, example: Any, tmp_path: Path) -> None:
+    header, row = example.table.read_text().splitlines()[:2]
+    (tmp_path / "t.csv").write_text(f"{header},w\n{row},2e300\n")
+    done = call("evaluate", example.model, tmp_path / "t.csv", "--weight", "w")
+    assert done.exit_code == 0, done.output
+    assert "of the 1 row of" in done.stdout
+    assert "2e+300" in done.stdout.split()
+    done = call("predict", example.model, tmp_path / "t.csv", "--drop", "w", "--out", tmp_path / "p.zarr")
+    assert "have 1 row." in done.stdout, done.output
+
+
 def test_evaluate__other_target_column(call: Call, example: Any, tmp_path: Path) -> None:
     table = tmp_path / "renamed.csv"
     table.write_text(example.table.read_text().replace("outcome", "answer", 1))

@@ -77,6 +77,16 @@ def test_report__of_raw_tables_with_weights_and_columns_of_other_names(
     check_failed(refused, 1, "settings-conflict", example.data, "--weight")
 
 
+@pytest.mark.parametrize("words", [("report", "--out", "r.html"), ("monitor", "--out", "p.json")])
+def test_report__of_weights_whose_squares_are_too_large_says_so_alone(
+    words: tuple[str, ...], call: Call, example: Any, tmp_path: Path
+) -> None:
+    header, *lines = example.table.read_text().splitlines()[:40]
+    (tmp_path / "t.csv").write_text("\n".join([f"{header},w", *(f"{line},1e300" for line in lines)]) + "\n")
+    command, *options = words
+    check_failed(call(command, example.model, tmp_path / "t.csv", "--weight", "w", *options), 1, "overflow", "squares")
+
+
 def test_report__keeps_what_is_there_unless_told_otherwise(call: Call, example: Any, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     out.write_text("mine")

@@ -426,7 +426,7 @@ def _forget_rows(terms: Path) -> None:
     ("options", "code", "facts"),
     [
         (("--eps", 1.5), "bad-setting", ["eps", "1.5"]),
-        (("--cost", 0), "bad-setting", ["C", "0.0"]),
+        (("--cost", 0), "bad-setting", ["--cost", "0.0"]),
         (("--gap", -1), "bad-setting", ["gap", "-1.0"]),
         (("--max-passes", 0), "bad-setting", ["--max-passes", "0"]),
         (("--out", "s3://bucket/m.zarr"), "not-local", ["s3://bucket/m.zarr", "--run-dir"]),

@@ -6,13 +6,11 @@ watches, and a test of properties fails now and then for that.
 
 import contextlib
 import ipaddress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import refused
-from support.secure_cluster import tls_files
 
 from protodask.engine import TlsFiles, cluster_engine, connect, open_engine
 from protodask.engine.connect import check_address
@@ -110,12 +108,3 @@ def test_open_engine__of_an_address_where_no_scheduler_answers(address: str, mon
     monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
     with refused("no-answer", address, kind=ClusterError), open_engine(address):
         pass
-
-
-@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "tls://127.0.0.1"])
-def test_cluster_engine__of_a_tls_address_where_no_scheduler_answers(
-    address: str, ours: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
-    with refused("no-answer", address, kind=ClusterError):
-        cluster_engine(address, tls_files(ours))

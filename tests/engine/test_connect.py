@@ -75,6 +75,15 @@ def worker(scheduler: str, ours: Path) -> str:
 # --- files
 
 
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "tls://127.0.0.1"])
+def test_cluster_engine__of_a_tls_address_where_no_scheduler_answers(
+    address: str, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
+    with refused("no-answer", address, kind=ClusterError):
+        cluster_engine(address, tls_files(ours))
+
+
 def test_cluster_engine__without_certificates() -> None:
     with refused("not-secure", "--tls-ca", "--tls-cert", "--tls-key"):
         cluster_engine("tls://127.0.0.1:1")

@@ -1,5 +1,7 @@
 """Registries on a disk: what publishing, promoting, rolling back and pruning leave, whatever the order."""
 
+import errno
+import io
 import json
 import os
 import re
@@ -508,6 +510,20 @@ def test_publish__takes_a_version_that_cannot_be_looked_at_for_none_that_is_dama
     with refused("unreadable", kind=StorageError):
         registry.publish(model_at(0), alias="champion")
     assert registry.aliases == {"champion": 1}
+
+
+def test_publish__of_a_model_that_cannot_be_read_names_it(
+    tmp_path: Path, model_at: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unreadable(io.BytesIO):
+        def read(self, _: int | None = -1, /) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    registry = Registry.create(tmp_path / "r")
+    monkeypatch.setattr("protodask.registry.copying.open_inside", lambda *_: Unreadable())
+    with refused("unreadable", f"Reading {model_at(0)} failed", kind=StorageError):
+        registry.publish(model_at(0))
+    assert registry.numbers == ()
 
 
 def test_version__that_is_not_there_any_more_says_so(tmp_path: Path, model_at: Models) -> None:

@@ -68,24 +68,41 @@ def inside(path: str, name: str) -> str:
     return f"{path}/{name}" if is_url(path) else os.path.join(path, name)
 
 
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What systems say of what must not be written."""
+
+_ASIDE = re.compile(
+    r"(?P<folder>.*?[/\\])?\.(?P<name>[^/\\]+)\.(?:partial|replaced)-[0-9a-f]{8}(?:[/\\].*)?", re.DOTALL
+)
+
+
+def named_place(path: str) -> str:
+    """The place that something aside, or inside of that, is written for; of any other place itself."""
+    found = _ASIDE.fullmatch(path)
+    return path if found is None else f"{found['folder'] or ''}{found['name']}"
+
+
 def gone(path: str) -> StorageError:
     """The error of who finds nothing where something is being written: it was given up, or never was within reach."""
     return StorageError(
         "changed-meanwhile",
-        f"{mask(path)} is gone while it was being written, or was never there for this process.",
+        f"{mask(named_place(path))} is gone while it was being written, or was never there for this process.",
         "Look for the error before this one; if there is none, choose a place that all workers reach.",
     )
 
 
 @contextmanager
 def storage_errors(path: str, action: str) -> Iterator[None]:
-    """Say what the operating system or the client of an object store said, in the package's words."""
+    """Say what the operating system or the client of an object store said, in the package's words.
+
+    Of what is written aside, the place is told that it is for.
+    """
     try:
         yield
     except ProtodaskError:
         raise
     except Exception as error:
-        said, path = mask_text(str(error), path), mask(path)
+        said, path = mask_text(str(error), path), mask(named_place(path))
         code: Code = "unreadable" if action.startswith(("reading", "looking")) else "unwritable"
         if code == "unreadable" and isinstance(error, FileNotFoundError):
             code = "not-found"
@@ -104,7 +121,38 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
             raise
         elif error.errno == errno.EFBIG:
             remedy = "Raise the limit on the size of a file (`ulimit -f`), or choose a place that takes larger ones."
+        elif code == "unwritable" and not is_url(path):
+            remedy = _writable(error, path) or remedy
         raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
+
+
+def check_writable(place: str) -> None:
+    """Refuse a local place where nothing can be made, before the work is done that is to be written there."""
+    folder = _found_at(os.path.dirname(os.path.realpath(place)))
+    number = errno.ENOTDIR if not os.path.isdir(folder) else 0 if os.access(folder, os.W_OK) else errno.EACCES
+    if number:
+        with storage_errors(place, "writing"):
+            raise OSError(number, os.strerror(number), folder)
+
+
+def _writable(error: OSError, path: str) -> str | None:
+    """What to do where it is a file or folder at or above a place that keeps it from being written, if it is."""
+    told = error.filename  # within an open folder that it is relative to, a name alone says nothing
+    place = _found_at(named_place(told if isinstance(told, str) and os.path.isabs(told) else os.path.abspath(path)))
+    if error.errno in (errno.EEXIST, errno.ENOTDIR) and not os.path.isdir(place):
+        return f"{place} is a file: choose a place in a folder."
+    if error.errno not in NOT_WRITABLE:
+        return None
+    if not os.path.isdir(place) and os.access(place, os.W_OK):  # so its folder keeps others from being put there
+        place = os.path.dirname(place)
+    return f"Make {place} writable, or choose another place."
+
+
+def _found_at(place: str) -> str:
+    """What there is of an absolute path: the file or folder of this name, or the nearest one above it."""
+    while not os.path.lexists(place) and (above := os.path.dirname(place)) != place:
+        place = above
+    return place
 
 
 def written_over(place: str) -> InputError:

@@ -21,9 +21,6 @@ CAN_LOCK = bool(fcntl)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What file systems say that know no locks."""
 
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""What systems say where no lock file can be made."""
-
 
 @contextmanager
 def sole_writer(path: str) -> Iterator[bool]:
@@ -40,18 +37,8 @@ def sole_writer(path: str) -> Iterator[bool]:
     path = os.path.realpath(path)
     place = lock_place(path)
     with storage_errors(path, "locking"):
-        try:
-            while (taken := take_lock(place, path)) is None:
-                pass
-        except OSError as error:
-            if error.errno not in NOT_WRITABLE:
-                raise
-            raise StorageError(
-                "unwritable",
-                f"Locking {path} failed ({error}).",
-                f"Make the folder {os.path.dirname(path)} writable: while someone writes to a place, a lock file lies "
-                "beside it.",
-            ) from error
+        while (taken := take_lock(place, path)) is None:
+            pass
     handle, locked = taken
     try:
         if locked:

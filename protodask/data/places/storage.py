@@ -33,7 +33,15 @@ from protodask.data.places.local_files import (
     put_in_place,
     remove,
 )
-from protodask.data.places.locations import gone, inside, is_url, storage_errors, write_object, written_over
+from protodask.data.places.locations import (
+    check_writable,
+    gone,
+    inside,
+    is_url,
+    storage_errors,
+    write_object,
+    written_over,
+)
 from protodask.data.places.locks import sweep, writing_alone
 from protodask.data.places.references import LOOKS, check_no_version, read_while_changing
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
@@ -195,7 +203,7 @@ def published(path: str, overwrite: bool, kind: Kind = DATASET) -> Iterator[str]
 
 
 def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
-    """Refuse a place that is taken, unless it is by one of its kind that may be overwritten.
+    """Refuse a place where nothing can be made, or that is taken, unless by one of its kind that may be overwritten.
 
     What killed processes left beside it is removed first.
     """
@@ -203,6 +211,8 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
     with storage_errors(path, "looking at"):
         sweep(path)
         if not is_taken(path) or (overwrite and kind.owns(path)):
+            if not is_url(path):
+                check_writable(path)
             return
         if is_url(path) and kind.owns(path):
             with suppress(OSError):  # one may be allowed to look only

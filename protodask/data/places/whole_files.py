@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from protodask.data.places.bounded import open_anew
 from protodask.data.places.local_files import delete, flush, flush_handle, place_aside
-from protodask.data.places.locations import is_url, locate
+from protodask.data.places.locations import check_writable, is_url, locate
 from protodask.data.places.locks import sweep, writing_alone
 from protodask.data.places.references import check_no_version
 from protodask.errors import InputError, OutputExistsError
@@ -44,7 +44,7 @@ def local_file(path: str) -> str:
 def check_file_free(path: str, overwrite: bool) -> None:
     """Refuse a file that is there already, unless it may be overwritten; a folder, or another store, always.
 
-    What killed processes left beside it is removed first.
+    A place where nothing can be made is refused, too. What killed processes left beside it is removed first.
     """
     place = local_file(path)
     check_no_version(place)
@@ -54,6 +54,7 @@ def check_file_free(path: str, overwrite: bool) -> None:
         raise OutputExistsError(
             "exists", f"{path} exists already.", "Choose another place, or overwrite it with --overwrite."
         )
+    check_writable(place)
 
 
 def check_replaceable(place: str, path: str) -> None:

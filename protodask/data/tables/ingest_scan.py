@@ -160,7 +160,7 @@ def _known_values(
         features, absent = features[weight > 0], absent[weight > 0]
     if missing.any():
         features = np.where(absent, 0, features)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # values too large are refused when they are written
         totals = features.sum(axis=0, dtype=np.float64)
     known = len(features) - absent.sum(axis=0)
     counts, others, sums = (dict(zip(names, found.tolist(), strict=True)) for found in (missing, known, totals))

@@ -117,7 +117,7 @@ class FilesScored(Result):
             return f"No new file to score into {shorten(self.path)}{besides}."
         marked = f", {self.marked:,} of them marked," if self.marked else ""
         files = count(len(self.scored), "file")
-        return f"{files} with {self.rows:,} rows{marked} scored into {shorten(self.path)}{besides}."
+        return f"{files} with {count(self.rows, 'row')}{marked} scored into {shorten(self.path)}{besides}."
 
     def told(self) -> Iterator[Piece]:
         yield from super().told()

@@ -209,13 +209,14 @@ def _known() -> dict[str, str]:
     return {field.name: field.name for kind in STEPS.values() for field in dataclasses.fields(kind)} | {
         "n_folds": "folds",
         "n_trials": "trials",
+        "C": "cost",
         **{long: name for name, long in CONFIG_NAMES.items() if long != "n_draws"},
     }
 
 
 _NAME = "[a-z]+(?:_[a-z]+)*"
 _SETTING = re.compile(
-    rf"`(?P<quoted>{_NAME})`|^(?P<first>{_NAME})(?= is (?:[-'\"0-9(\[{{]|None|True|False|nan|inf))"
+    rf"`(?P<quoted>C|{_NAME})`|^(?P<first>C|{_NAME})(?= is (?:[-'\"0-9(\[{{]|None|True|False|nan|inf))"
     rf"|(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<given>{_NAME})=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*)(?![\w=(/])"
 )
 """Where a message means a setting: in backticks, with a value, or as what it says the value of. Other words may be

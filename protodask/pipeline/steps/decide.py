@@ -65,9 +65,10 @@ class DecisionsWritten(Result):
             yield found.decision.explain()
         else:
             each = {"groups": "group", "classes": "row", "labels": "row"}[found.kind]
-            what = "rows" if found.kind == "groups" else found.kind
+            one = {"groups": "row", "classes": "class", "labels": "label"}[found.kind]
+            many = "rows" if found.kind == "groups" else found.kind
             yield (
-                f"Selected {found.selected:,} {what} of {count(found.rows, 'row')} in "
+                f"Selected {count(found.selected, one, many)} of {count(found.rows, 'row')} in "
                 f"{count(found.decisions, 'decision')}, one for each {each}."
             )
             yield (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from protodask.pipeline.steps.base import Answering, Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, Model, Rows
-from protodask.pipeline.telling.result import MOST_LINES, Measured, Pairs, Piece, Table, number
+from protodask.pipeline.telling.result import MOST_LINES, Measured, Pairs, Piece, Table, count, number
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class ModelEvaluated(Measured):
         found = self.scores.scores
         who = "calibrated model" if self.scores.calibrated else "model"
         return (
-            f"The {who} is right on {found.accuracy:.1%} of the {found.rows:,} rows of "
+            f"The {who} is right on {found.accuracy:.1%} of the {count(found.rows, 'row')} of "
             f"{mask(self.data)}. Its log-loss there is {found.log_loss:.4f}; always predicting the class shares of the "
             f"training data has {self.scores.marginal_log_loss:.4f}, perfect predictions have 0."
         )

@@ -44,7 +44,7 @@ class DatasetWritten(Result):
     def summary(self) -> str:
         dataset = self.dataset
         line = (
-            f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
+            f"The dataset {shorten(dataset.path)} has {count(dataset.n_rows, 'row')}, "
             f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
         )
         if self.taken is None:

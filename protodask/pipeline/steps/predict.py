@@ -9,7 +9,7 @@ from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, StepNews, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result, shorten
+from protodask.pipeline.telling.result import Result, count, shorten
 
 if TYPE_CHECKING:
     from protodask.engine import Engine, Source
@@ -33,7 +33,7 @@ class PredictionsWritten(Result):
     def summary(self) -> str:
         kind = "calibrated predictions" if self.calibrated else "predictions"
         marked = f", of which {self.marked:,} could not be scored and are marked" if self.marked else ""
-        return f"The {kind} {shorten(self.path)} have {self.rows:,} rows{marked}."
+        return f"The {kind} {shorten(self.path)} have {count(self.rows, 'row')}{marked}."
 
 
 Predictions = Annotated[

@@ -46,7 +46,7 @@ class ReportWritten(Result):
     def summary(self) -> str:
         drifted = "" if self.alarming is None else f" {count(self.alarming, 'feature')} drifted strongly."
         return (
-            f"The report {shorten(self.path)} on {self.rows:,} rows has {size(self.size)}; open it in a browser."
+            f"The report {shorten(self.path)} on {count(self.rows, 'row')} has {size(self.size)}; open it in a browser."
             f"{drifted}"
         )
 

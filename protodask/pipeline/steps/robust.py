@@ -77,7 +77,8 @@ class RobustPredicted(Result):
     """Whose brackets certify them."""
 
     def summary(self) -> str:
-        return f"The robust predictions {shorten(self.path)} have {self.rows:,} rows, certified by {self.formulation}."
+        rows = count(self.rows, "row")
+        return f"The robust predictions {shorten(self.path)} have {rows}, certified by {self.formulation}."
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class RobustEvaluated(Measured):
     def summary(self) -> str:
         sums = self.sums
         return (
-            f"The robust model is right on {1 - sums.nominal_error:.1%} of the {sums.count:,} rows of "
+            f"The robust model is right on {1 - sums.nominal_error:.1%} of the {count(sums.count, 'row')} of "
             f"{mask(self.data)}, by the middles of what is known of them. {sums.certified_fraction:.1%} are right and "
             f"certified: whatever else is true of them, wrong with a probability of at most {self.eps:g}."
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result, shorten
+from protodask.pipeline.telling.result import Result, count, shorten
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -28,7 +28,7 @@ class DatasetSplit(Result):
 
     def summary(self) -> str:
         return (
-            f"{shorten(self.path)} has {self.rows:,} rows to train on, "
+            f"{shorten(self.path)} has {count(self.rows, 'row')} to train on, "
             f"{shorten(self.held_out)} the {self.held_out_rows:,} held out."
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Piece, Result, Table, number, shorten
+from protodask.pipeline.telling.result import Piece, Result, Table, count, number, shorten
 
 if TYPE_CHECKING:
     from protodask.data import Dataset, Label
@@ -55,7 +55,7 @@ class DatasetSubsampled(Result):
         }
 
     def summary(self) -> str:
-        rows = f"{self.dataset.n_rows:,} rows, which stand for {number(self.effective)}"
+        rows = f"{count(self.dataset.n_rows, 'row')}, which stand for {number(self.effective)}"
         return f"The subsample {shorten(self.dataset.path)} has {rows}."
 
     def told(self) -> Iterator[Piece]:

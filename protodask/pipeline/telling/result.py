@@ -47,6 +47,8 @@ def value_text(value: Any) -> str:
 
 def number(value: float) -> str:
     """A weight or a count: without decimals where it is whole or so large that they say nothing."""
+    if abs(value) >= 1e15:  # there digits say nothing either
+        return f"{value:.6g}"
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:,.4g}"
 
 
