@@ -43,7 +43,7 @@ def _leave_to_the_system() -> None:
     """Let signals end the process at once: there is nothing left to tidy up, and nobody to handle an exception."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, 0)  # in which an exception that was lost would be raised again
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
 

@@ -6,7 +6,7 @@ Light to import: who has a collection has imported Dask.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine.blas import one_blas_thread
-from protodask.errors import InputError, refusing
+from protodask.errors import InputError, refusing, some
 
 RowFunction = Callable[[Any], NDArray[Any]]
 
@@ -78,16 +78,21 @@ def in_one_order(frame: Any) -> Any:
 
 
 def _with_columns(rows: Any, columns: Any) -> Any:
-    """A partition with its columns in the order of the frame: Dask takes what files or functions give as it is."""
+    """A partition with the columns of the frame in their order: Dask takes what files or functions give as it is."""
     if rows.columns.equals(columns):
         return rows
-    if sorted(map(repr, rows.columns)) != sorted(map(repr, columns)):
+    check_columns(rows, columns)
+    return rows[list(columns)] if columns.is_unique else rows
+
+
+def check_columns(rows: Any, names: Iterable[Any]) -> None:
+    """Refuse a partition without some columns that the frame has."""
+    if lacking := [name for name in names if name not in rows.columns]:
         raise InputError(
             "columns-differ",
-            f"A partition of a dask data frame has the columns {list(rows.columns)}, and the frame {list(columns)}.",
+            f"A partition of a dask data frame lacks columns that the frame has: {some(lacking)}.",
             "Give all partitions the same columns.",
         )
-    return rows[list(columns)]
 
 
 def as_array(values: Any) -> Any:

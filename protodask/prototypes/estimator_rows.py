@@ -128,7 +128,7 @@ def class_codes(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
             check_classification_targets(given)
         labels, codes = np.unique(given, return_inverse=True)
     except (TypeError, ValueError) as error:  # of types that do not go together, missing, or no classes
-        _refuse_missing(np.array([label_of(label) is None for label in given.tolist()], dtype=bool))
+        _refuse_missing(np.array([label_of(label) is None for label in np.ravel(given).tolist()], dtype=bool))
         raise InputError(
             "bad-value",
             f"The labels are not those of classes ({str(error).rstrip('.')}).",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -288,8 +289,7 @@ def _unit(values: NDArray[Any]) -> float:
 def _check_order(tables: Mapping[str, ArrayLike]) -> None:
     """Refuse tables of which one has the columns of another in another order: they are taken by position."""
     columns = {name: list(getattr(table, "columns", ())) for name, table in tables.items() if hasattr(table, "dtypes")}
-    for name, own in columns.items():
-        first, known = next(iter(columns.items()))
+    for (first, known), (name, own) in combinations(columns.items(), 2):
         if own != known and sorted(map(repr, own)) == sorted(map(repr, known)):
             raise InputError(
                 "columns-differ",

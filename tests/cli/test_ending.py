@@ -138,7 +138,8 @@ main()
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.skipif(os.name != "posix", reason="exit codes of signals")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_main__stopped_after_its_end_ends_at_once(name: str) -> None:
     """An exception would be lost, and raised again by a timer, until this ended the process in its place."""
     done = run_python("-c", STOPPED_LATE.format(name=name))

@@ -255,3 +255,13 @@ def test_export__of_prototypes_as_they_were(call: Call, example: Any, tmp_path: 
         "Training data",
         "weights",
     )
+
+
+def test_explain_and_export__do_not_write_into_what_they_read(call: Call, example: Any) -> None:
+    for place in (example.model, example.data):
+        inside = place / "t.csv"
+        done = call("explain", example.model, example.data, "--row", 0, "--out", inside)
+        check_failed(done, 2, "places-overlap", inside)
+        assert not inside.exists()
+    for name in ("x.onnx", "x.csv"):
+        check_failed(call("export", example.model, "--out", example.model / name), 2, "places-overlap", name)

@@ -95,5 +95,9 @@ def test_frames__whose_partitions_have_their_columns_in_other_orders() -> None:
     mapped = map_rows(lazy, lambda rows: rows.to_numpy()[:, :1], 1, np.float64)
     np.testing.assert_array_equal(mapped.compute()[:, 0], frame["a"])
     other = dask.dataframe.from_map(lambda part: part, [frame[:8], frame[["a", "b"]]], meta=frame[:0])
-    with refused("columns-differ", ["a", "b"], ["a", "b", "c"], "all partitions"):
+    with refused("columns-differ", "has: c.", "all partitions"):
         computed(other)
+    twice = dask.dataframe.from_map(
+        lambda part: part, [frame[["a", "b", "a"]], frame[["b", "a", "a"]]], meta=frame[["a", "b", "a"]]
+    )
+    assert computed(twice).shape == (40, 3)

@@ -395,6 +395,8 @@ MISSPELT = "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n"
         ("overlap: never\n" + SAMPLE, "unknown-name", ["line 1: overlap is 'never'", "refuse, wait or leave"]),
         ("state: s3://bucket/state\n" + SAMPLE, "not-local", ["s3://bucket/state"]),
         ("state: 5\n" + SAMPLE, "bad-setting", ["state is 5"]),
+        ("steps: [{sample-data: {kind: xor, rows: 1, out: ''}}]", "setting-missing", ["line 1, step 1", "empty"]),
+        ("steps: [{fit: {data: 'file://d.zarr', out: m}}]", "not-local", ["line 1, step 1", "file://d.zarr"]),
         ("state: ~/state\n" + SAMPLE, "bad-setting", ["line 1", "state", "~/state", "./~"]),
         ("notify: {when: failure}\n" + SAMPLE, "setting-missing", ["line 1: notify", "url and command"]),
         ("notify: {url: https://a, command: mail}\n" + SAMPLE, "settings-conflict", ["line 1: notify"]),
@@ -456,6 +458,9 @@ def test_read__refuses_tables_that_the_next_run_would_read(first: str, second: s
         ("split: {data: d, out: a, held-out: b}", "subsample: {data: e, budget: 9, out: b, overwrite: true}"),
         ("ingest: {sources: t, out: d, new: true}", "ingest: {sources: u, out: d, overwrite: true}"),
         ("fit: {data: a, out: m}", "evaluate: {data: b, model: m, out: m/scores.json}"),
+        ("ingest: {sources: t, out: d, new: true}", "evaluate: {data: d, model: m, out: d/scores.json}"),
+        ("predict: {model: m, data: i, out: p, each-file: true}", "monitor: {data: p, model: m, out: p/seen.json}"),
+        ("evaluate: {data: b, model: m, out: out/scores.json}", "fit: {data: a, out: out}"),
     ],
 )
 def test_read__refuses_steps_that_write_over_those_above(first: str, second: str, tmp_path: Path) -> None:

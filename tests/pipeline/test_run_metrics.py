@@ -351,6 +351,9 @@ def test_metrics__places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("in the way")
     listen(RunEnded("p.yaml", "r", NOON, 1.0, "done"))
     assert len(complaints) == 1
+    listen = run_metrics(str(tmp_path / "folder" / "x.prom"), complaints.append)  # a run is worth more than its figures
+    listen(RunEnded("p.yaml", "r", NOON, 1.0, "done"))
+    assert len(complaints) == 2
 
 
 def test_families__have_names_and_units_of_the_specification() -> None:

@@ -8,7 +8,15 @@ from urllib.parse import quote
 import pytest
 from support.errors import refused
 
-from protodask.pipeline.file.places import check_step, holds, inputs, outputs, settings_of_places, takes_in
+from protodask.pipeline.file.places import (
+    check_step,
+    check_step_outside,
+    holds,
+    inputs,
+    outputs,
+    settings_of_places,
+    takes_in,
+)
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Place, Step
 from protodask.pipeline.steps.fit import FitStep
@@ -119,4 +127,12 @@ def test_check__two_outputs_at_one_place(tmp_path: Path) -> None:
     place = str(tmp_path / "m")
     with refused("places-overlap", place, "two places"):
         check_step(TuneStep("d", place, table=f"{tmp_path}/./m"))
+    with refused("places-overlap", place, "inside"):
+        check_step(TuneStep("d", place, table=f"{place}/t.csv"))
     check_step(TuneStep("d", place, table=f"{place}.csv"))
+
+
+def test_check__records_of_a_run_inside_of_its_data(tmp_path: Path) -> None:
+    (tmp_path / "zarr.json").touch()
+    with refused("places-overlap", tmp_path / "run", "inside", tmp_path):
+        check_step_outside(FitStep(str(tmp_path), "m.zarr", run_dir=str(tmp_path / "run")))

@@ -216,5 +216,7 @@ def test_score__of_labels_that_are_missing_or_no_classes_says_so(kind: Any, fitt
         fitted.score(ROWS, kind(LABELS + 0.5))
     with refused("setting-missing", "no labels"):
         fitted.score(ROWS, None)
+    with refused("bad-value", "labels"):
+        fitted.score(ROWS, 5)
     assert fitted.score(ROWS, kind(LABELS)) == np.mean(fitted.predict(ROWS) == LABELS)
     assert fitted.score(ROWS, kind(LABELS + 5)) == 0

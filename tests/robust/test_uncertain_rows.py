@@ -233,7 +233,13 @@ def test_uncertain_rows__of_tables_with_columns_in_other_orders_are_refused() ->
     lower, other = pandas.DataFrame(values, columns=["a", "b"]), ["b", "a"]
     upper = lower + 9
     lazy: Any = dask.dataframe.from_pandas(upper[other], npartitions=2)
-    for tables in ((lower, upper[other]), (values, upper, upper, upper[other]), (lower, lazy)):
+    low = lower.set_axis(["a.low", "b.low"], axis=1)
+    for tables in (
+        (lower, upper[other]),
+        (values, upper, upper, upper[other]),
+        (lower, lazy),
+        (low, upper, upper[other]),
+    ):
         with refused("columns-differ", ["b", "a"], ["a", "b"]):
             UncertainRows(*tables)
     found = UncertainRows(lower, upper.set_axis(["a.high", "b.high"], axis=1))

@@ -55,14 +55,16 @@ class Explaining:
 def explain(request: Explaining, computing: Computing) -> Answer:
     """Show why a model says what it says of some rows: its prototypes by impact, and what would change its mind."""
     from protodask.explain.requests import ExplainRequest, check_request, explain_data
-    from protodask.pipeline.file.places import check_apart
+    from protodask.pipeline.file.places import check_all_outside, check_apart
 
     asked = ExplainRequest(**vars(request))
     with wrong_use():
         computing.check()
         check_request(asked)
         if asked.out is not None:
-            check_apart([asked.out], [place for place in (asked.data, asked.reference) if place is not None])
+            given = [place for place in (asked.data, asked.reference) if place is not None]
+            check_apart([asked.out], given)
+            check_all_outside([asked.out], [*given, *filter(None, (asked.model, asked.training))])
     with computing_engine(computing) as (engine, _):
         found = explain_data(asked, engine)
     return Answer(found.describe, apart(_told(found)))

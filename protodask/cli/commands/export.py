@@ -41,7 +41,10 @@ def export(
     """
     from protodask.explain.exports import check_export, suffix_of
     from protodask.explain.requests import export_model
+    from protodask.pipeline.file.places import check_all_outside
 
+    with wrong_use():
+        check_all_outside([out], filter(None, (model, training)))
     if suffix_of(out) == ".onnx":
         from protodask.prototypes.model import load_model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ COMPLEX_REMEDY = "Give the real and the imaginary part as columns of their own."
 
 
 def refuse_times(dtype: Any) -> None:
-    """Refuse rows of dates or durations: as numbers they would count from some date, also where they are missing. So
-    are complex numbers, whose second part would be lost.
+    """Refuse rows of dates or durations: as numbers they would count from some date, also where they are missing; and
+    of complex numbers, whose second part would be lost.
     """
     if getattr(dtype, "kind", "O") == "c":
         raise InputError("wrong-type", f"Complex data not supported ({dtype}).", COMPLEX_REMEDY)
@@ -44,7 +45,7 @@ def unmasked(values: Any) -> Any:
             "Give dense ones: rows.toarray(), of each chunk where they are dask's.",
         )
     if not isinstance(values, np.ma.MaskedArray):
-        if not isinstance(values, np.ndarray) or values.dtype.kind != "O":
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "O" or "pandas" not in sys.modules:
             return values
         missing = np.asarray(np.frompyfunc(is_pandas_missing, 1, 1)(values), dtype=bool)
         nothing: Any = None

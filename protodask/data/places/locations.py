@@ -19,7 +19,6 @@ from protodask.places import mask, mask_text
 REMOTE_PACKAGES = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs"})
 """Top-level packages of the object stores' clients: not all of their errors are errors of the operating system."""
 
-
 LOCAL = "file://"
 
 OF_SHELLS = re.compile(r"(~|\$\w+)(?=/|$)")
@@ -36,19 +35,19 @@ def locate(path: str | os.PathLike[str]) -> str:
 
 
 def absolute(text: str) -> str:
-    """The same of a place that need not be one that is used."""
+    """The same of a place that is not checked: nothing is read or written there yet."""
     if text.startswith(LOCAL):
-        text = unquote(text[text.find("/", len(LOCAL)) :])
+        text = "/" + unquote(text.removeprefix(LOCAL).partition("/")[2])
     return text.rstrip("/") if is_url(text) else os.path.abspath(text)
 
 
 def check_written_out(place: str) -> None:
     """Refuse a place that is empty, on another host, or begins as shells write the home folder."""
-    host = place.removeprefix(LOCAL).partition("/")[0]
+    host, _, rest = place.removeprefix(LOCAL).partition("/")
     if place.startswith(LOCAL) and host not in ("", "localhost"):
         seen = f"The place {place} names {host} as a host, and not as a folder."
         raise InputError("not-local", seen, f"Write an absolute path behind {LOCAL}, or the path alone.")
-    if not place.strip():
+    if not place.strip() or (place.startswith(LOCAL) and not rest):
         raise InputError("setting-missing", "A place to read or to write is empty.", "Name it.")
     if found := OF_SHELLS.match(place):
         raise InputError(
@@ -123,22 +122,28 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
             remedy = "Raise the limit on the size of a file (`ulimit -f`), or choose a place that takes larger ones."
         elif code == "unwritable" and not is_url(path):
             remedy = _writable(error, path) or remedy
+            if action == "locking":
+                remedy += " While someone writes to a place, a lock file lies beside it."
         raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
 
 
 def check_writable(place: str) -> None:
     """Refuse a local place where nothing can be made, before the work is done that is to be written there."""
     folder = _found_at(os.path.dirname(os.path.realpath(place)))
-    number = errno.ENOTDIR if not os.path.isdir(folder) else 0 if os.access(folder, os.W_OK) else errno.EACCES
-    if number:
-        with storage_errors(place, "writing"):
-            raise OSError(number, os.strerror(number), folder)
+    if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+        return
+    number = errno.EACCES if os.path.isdir(folder) else errno.ENOTDIR
+    if hasattr(os, "statvfs") and os.statvfs(folder).f_flag & os.ST_RDONLY:
+        number = errno.EROFS
+    with storage_errors(place, "writing"):
+        raise OSError(number, os.strerror(number), folder)
 
 
 def _writable(error: OSError, path: str) -> str | None:
     """What to do where it is a file or folder at or above a place that keeps it from being written, if it is."""
     told = error.filename  # within an open folder that it is relative to, a name alone says nothing
-    place = _found_at(named_place(told if isinstance(told, str) and os.path.isabs(told) else os.path.abspath(path)))
+    where = told if isinstance(told, str) and os.path.isabs(told) else os.path.abspath(path)
+    place = _found_at(where if named_place(where) == where else os.path.dirname(named_place(where)))
     if error.errno in (errno.EEXIST, errno.ENOTDIR) and not os.path.isdir(place):
         return f"{place} is a file: choose a place in a folder."
     if error.errno not in NOT_WRITABLE:

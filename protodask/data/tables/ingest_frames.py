@@ -21,8 +21,8 @@ from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, l
 from protodask.data.tables.frames import check_names
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.tables import Partitions
-from protodask.engine.lazy import as_array, in_one_order, is_lazy, lowered
-from protodask.errors import InputError, ProtodaskError, StorageError, some
+from protodask.engine.lazy import as_array, check_columns, in_one_order, is_lazy, lowered
+from protodask.errors import InputError, ProtodaskError, StorageError
 
 
 def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> Partitions:
@@ -96,12 +96,7 @@ def _read_computed(frame: _LazyFrame, names: Sequence[str], kept: Kept, partitio
         ) from error
     except ValueError as error:
         raise InputError("unreadable", f"A table could not be read ({error}).", "Check the file.") from error
-    if lacking := [name for name in names if name not in found.columns]:
-        raise InputError(
-            "columns-differ",
-            f"A partition of a dask data frame lacks columns that the frame has: {some(lacking)}.",
-            "Give all partitions the same columns.",
-        )
+    check_columns(found, names)
     return partition_columns(found, names, kept, untyped=False)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
 from protodask.data.places.locations import check_written_out
 from protodask.errors import Code, InputError, ProtodaskError
-from protodask.pipeline.file.places import inputs, normal, outputs, reaches, settings_of_places, takes_in
+from protodask.pipeline.file.places import check_places, inputs, normal, outputs, reaches, settings_of_places, takes_in
 from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
 from protodask.pipeline.steps import STEPS
@@ -118,6 +118,9 @@ def read_pipeline(
         _notify(document, variables),
         tuple(chain.from_iterable(notes)),
     )
+    for number, step in enumerate(pipeline.steps, start=1):
+        with _about(pipeline.where(number)):
+            check_places(step)
     _check_circles(pipeline)
     _check_written_once(pipeline)
     return pipeline
@@ -140,15 +143,20 @@ def _check_circles(pipeline: Pipeline) -> None:
 
 
 def _check_written_once(pipeline: Pipeline) -> None:
-    """Refuse a step that destroys what one before it wrote: it neither adds to that nor makes its own of it."""
+    """Refuse a step that destroys what one before it wrote, or part of it, or writes into what it will read."""
     written: list[tuple[str, str, int]] = []
     for number, step in enumerate(pipeline.steps, start=1):
         kept = {normal(place) for place in inputs(step)}
         own = [(normal(out), out, number) for out in outputs(step)]
         for out, said, _ in own:
             for place, other, before in written:
-                grows = step.grows() or out in kept if out == place else pipeline.steps[before - 1].grows()
-                if reaches(place, out) and not grows:
+                if out == place:
+                    lost = not step.grows() and out not in kept
+                elif reaches(place, out):
+                    lost = not pipeline.steps[before - 1].grows() or place in kept
+                else:
+                    lost = reaches(out, place) and not step.grows()
+                if lost:
                     raise InputError(
                         "places-overlap",
                         f"{pipeline.where(number)}: it writes {mask(said)}, and {pipeline.name(before)} writes "
@@ -191,12 +199,19 @@ def _state(document: Document, variables: Mapping[str, Variable]) -> str:
     if not isinstance(state, str) or "://" in state:
         code: Code = "not-local" if isinstance(state, str) else "bad-setting"
         raise InputError(code, f"{where} is {shown(state)}.", "Name a local folder.")
-    try:
-        if state:
+    if state:
+        with _about(where):
             check_written_out(state)
+    return state
+
+
+@contextmanager
+def _about(where: str) -> Iterator[None]:
+    """Say of what is refused inside what it is about."""
+    try:
+        yield
     except InputError as error:
         raise InputError(error.code, f"{where}: {error.seen}", error.remedy) from error
-    return state
 
 
 def _notify(document: Document, variables: Mapping[str, Variable]) -> Notify | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import combinations
 from typing import Any, get_args
 
 from protodask.data.places.locations import absolute, check_written_out, is_url, locate, written_over
@@ -82,19 +83,26 @@ def check_step(step: Step) -> None:
     from protodask.data.places.whole_files import local_file
 
     step.check()
-    own = [place for setting in OF_RUNS for place in _named(getattr(step, setting, None))]
-    for place in (*inputs(step), *_places(step, Place.WRITTEN), *own):
-        check_written_out(place)
+    check_places(step)
     for setting in settings_of_places(type(step), Place.WRITTEN):
         place = getattr(step, setting)
         if place is not None and _is_file(step, setting):
             local_file(place)
     kept = [setting for setting in settings_of_places(type(step), Place.READ) if setting not in step.replaces]
     written = outputs(step)
-    for position, place in enumerate(written):
-        if any(is_same(place, other) for other in written[:position]):
-            raise InputError("places-overlap", f"Two outputs are to be written to {mask(place)}.", "Choose two places.")
+    for one, other in combinations(written, 2):
+        if is_same(one, other):
+            raise InputError("places-overlap", f"Two outputs are to be written to {mask(one)}.", "Choose two places.")
+        if holds(one, other) or holds(other, one):
+            seen = f"Of the outputs {mask(one)} and {mask(other)} one lies inside of the other."
+            raise InputError("places-overlap", seen, "Choose two places side by side.")
     check_apart(written, [place for setting in kept for place in _named(getattr(step, setting))])
+
+
+def check_places(step: Step) -> None:
+    """Refuse places that are empty, that only shells understand, or that are on other hosts."""
+    for place in (*inputs(step), *_places(step, Place.WRITTEN), *_of_run(step)):
+        check_written_out(place)
 
 
 def check_apart(outputs: Iterable[str], inputs: Iterable[str]) -> None:
@@ -110,12 +118,23 @@ def _is_file(step: Step, setting: str) -> bool:
     return setting in ("table", "plot") or step.writes_files
 
 
-def check_beside(step: Step) -> None:
+def _of_run(step: Step) -> list[str]:
+    """Where records and caches of its runs are to be."""
+    return [place for setting in OF_RUNS for place in _named(getattr(step, setting, None))]
+
+
+def check_step_outside(step: Step) -> None:
+    """Refuse a step that writes into what it reads."""
+    check_all_outside((*outputs(step), *_of_run(step)), inputs(step))
+
+
+def check_all_outside(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     """Refuse to write into a dataset, a model or the like that is read: it would vanish with that."""
-    for place in map(locate, inputs(step)):
+    written = list(map(locate, outputs))
+    for place in map(locate, inputs):
         if any(os.path.isfile(os.path.join(place, name)) for name in ("zarr.json", MARKER)):  # no folder of raw tables
-            for out in outputs(step):
-                check_outside(locate(out), place)
+            for out in written:
+                check_outside(out, place)
 
 
 def check_there(step: Step) -> None:
@@ -131,7 +150,7 @@ def check_there(step: Step) -> None:
         for place in _named(getattr(step, setting, None)):
             if split_reference(place) is None and not glob.has_magic(place):
                 check_present(place)
-    check_beside(step)
+    check_step_outside(step)
     if step.may_be_there():
         return
     if isinstance(step, Training):
@@ -160,7 +179,7 @@ def holds(output: str, place: str) -> bool:
 
 
 def reaches(output: str, place: str) -> bool:
-    """The same of places as `normal` writes them, which follows links: once for each, and not for each pair."""
+    """Whether `holds` is true of two places by what `normal` calls them, which takes long: links are followed."""
     return place == output or place.startswith((f"{output}/", f"{output}@"))
 
 

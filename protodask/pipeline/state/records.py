@@ -168,7 +168,8 @@ class State:
             return None
         others = glob.iglob(os.path.join(glob.escape(parent), "*", STEPS_FOLDER, f"{name}.json"))
         folders = sorted(os.path.relpath(path, parent).split(os.sep)[0] for path in others)
-        return next((os.path.join(STATE_FOLDER, other) for other in folders if other != own), None)
+        usual = STATE_FOLDER if parent == os.path.abspath(STATE_FOLDER) else parent
+        return next((os.path.join(usual, other) for other in folders if other != own), None)
 
     def why_unknown(self, name: str) -> str:
         """Why nothing is known of a step, in a few words."""

@@ -14,7 +14,7 @@ from protodask._version import __version__
 from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.file.places import check_beside, check_step, holds, inputs
+from protodask.pipeline.file.places import check_step, check_step_outside, holds, inputs
 from protodask.pipeline.file.values import as_keys, suggestion
 from protodask.pipeline.state.identities import identity, identity_of_files
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
@@ -62,7 +62,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
     for number, step in enumerate(pipeline.steps, start=1):
         try:
             check_step(step)
-            check_beside(step)
+            check_step_outside(step)
         except InputError as error:
             seen = f"{pipeline.where(number)}: {as_keys(error.seen)}"
             raise InputError(error.code, seen, as_keys(error.remedy)) from error

@@ -55,7 +55,8 @@ class DatasetSubsampled(Result):
         }
 
     def summary(self) -> str:
-        rows = f"{count(self.dataset.n_rows, 'row')}, which stand for {number(self.effective)}"
+        stand = "stands" if self.dataset.n_rows == 1 else "stand"
+        rows = f"{count(self.dataset.n_rows, 'row')}, which {stand} for {number(self.effective)}"
         return f"The subsample {shorten(self.dataset.path)} has {rows}."
 
     def told(self) -> Iterator[Piece]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from protodask._version import __version__
-from protodask.errors import ProtodaskError
+from protodask.errors import ProtodaskError, StorageError
 from protodask.pipeline.telling.events import SUCCESSES, RunEnded, RunEvent, RunListener, Status, StepOutcome
 from protodask.places import mask
 
@@ -119,7 +120,8 @@ def run_metrics(path: str, complain: Callable[[str], None]) -> RunListener:
     """
     from protodask.data.places.whole_files import check_file_free, replace_file
 
-    check_file_free(path, overwrite=True)
+    with suppress(StorageError):  # of which the end of the run tells
+        check_file_free(path, overwrite=True)
 
     def listen(event: RunEvent) -> None:
         if not isinstance(event, RunEnded) or event.status == "left":  # the run that is under way writes its own

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.errors import refused
@@ -29,7 +30,7 @@ def test_locate__refuses_what_is_no_place_of_this_machine() -> None:
     for place in ("file://data.zarr", "file://host/data.zarr"):
         with refused("not-local", place, "host", "absolute path"):
             locate(place)
-    for place in ("", " "):
+    for place in ("", " ", "file://", "file:///", "file://localhost", "file://localhost/"):
         with refused("setting-missing", "empty"):
             locate(place)
     for place in ("~", "~/m.zarr", "$HOME/m.zarr"):
@@ -89,3 +90,18 @@ def test_check__refuses_a_place_where_nothing_can_be_made(
     with refused("unwritable", f"Writing {place}", f"Make {tmp_path} writable", kind=StorageError):
         check(str(place), False)
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_storage_errors__of_what_is_to_be_replaced_name_the_folder_that_holds_it(tmp_path: Path) -> None:
+    place = tmp_path / "d.zarr"
+    place.mkdir()
+    for told in (place_aside(str(place)), os.path.join(place_aside(str(place)), "zarr.json")):
+        with refused("unwritable", f"Make {tmp_path} writable", kind=StorageError), storage_errors(told, "writing"):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), told)
+
+
+def test_check__of_a_file_system_that_is_read_only_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with refused("unwritable", os.strerror(errno.EROFS), kind=StorageError):
+        check_free(str(tmp_path / "d"), False)
