@@ -228,7 +228,9 @@ def under_fire(work: Work, folder: Path, expected: Any, seed: int, kills: int) -
     """Repeat some work while workers die, until enough have."""
     watch = PassWatch()
     with cluster_of(3) as cluster, engine_of(cluster) as engine, watch.over_all_passes():
-        killer = Killer(lambda: worker_processes(cluster), seed, kills, (0.05, 1.0), watch)
+        killer = Killer(
+            lambda: worker_processes(cluster), seed, kills, (0.05, 1.0), watch, least_in_mid_pass=kills // 2
+        )
         with killer.at_work():
             for attempt in range(200):
                 place = folder / str(attempt)
@@ -236,7 +238,7 @@ def under_fire(work: Work, folder: Path, expected: Any, seed: int, kills: int) -
                 assert work(engine, place) == expected, f"attempt {attempt}"
                 assert leftovers(place) == []
                 shutil.rmtree(place)
-                if killer.killed >= kills:
+                if killer.done:
                     break
     return killer
 
@@ -266,5 +268,5 @@ def test_passes__while_workers_are_killed(works: dict[str, Work], name: str, tmp
     with thread_engine(2) as engine:
         expected = works[name](engine, tmp_path / "expected")
     killer = under_fire(works[name], tmp_path, expected, seed=8, kills=12)
-    assert killer.killed == 12
+    assert killer.killed >= 12
     assert killer.in_mid_pass >= 6
