@@ -12,9 +12,12 @@ import numpy as np
 from protodask.prototypes.folds import MAX_FOLDS
 from protodask.prototypes.setting_checks import check_choice, check_count, check_range, unwrap_numbers
 from protodask.selection.results import Rule, Strategy
-from protodask.selection.space import MAX_SETTINGS, Setting, Space
+from protodask.selection.space import Setting, Space
 
 Method = Literal["grid", "random"]
+
+MAX_SETTINGS = 10_000
+"""More than anybody waits for: each is fitted once for every fold."""
 
 JOINT_TRIALS = 7
 """Values of `lambda_v`: two a decade over the default range."""

@@ -1,9 +1,8 @@
-"""Penalties to try: drawn at random, on a grid, or listed."""
+"""Penalties to try: drawn at random, or on a grid."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -13,9 +12,6 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import stream_key
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
-
-MAX_SETTINGS = 10_000
-"""More than anybody waits for: each is fitted once for every fold."""
 
 _STREAM = 0x73706163
 """What tells the draws here from others of the same seed."""
@@ -64,29 +60,14 @@ class Space:
         `2^m` equal boxes of any shape `2^-i x 2^(i-m)` holds exactly one. And unlike a hypercube the sequence goes on:
         more settings are the same ones and further ones, so that a longer search can build on a shorter one.
         """
-        _check_number("settings", n_settings)
         shares = _shifted_points(n_settings, seed)
         return _settings(_between(self.lambda_v, shares[:, 0]), _between(self.lambda_w, shares[:, 1]))
 
     def grid(self, n_lambda_v: int, n_lambda_w: int) -> tuple[Setting, ...]:
         """All pairs of so many values of each penalty, from end to end in equal ratios; one value is the middle."""
-        _check_number("values of `lambda_v`", n_lambda_v)
-        _check_number("values of `lambda_w`", n_lambda_w)
-        _check_number("settings on the grid", n_lambda_v * n_lambda_w)
         first = _between(self.lambda_v, _steps(n_lambda_v))
         second = _between(self.lambda_w, _steps(n_lambda_w))
         return _settings(np.repeat(first, n_lambda_w), np.tile(second, n_lambda_v))
-
-
-def listed(pairs: Iterable[Any]) -> tuple[Setting, ...]:
-    """Settings from pairs `(lambda_v, lambda_w)`; one that stands there twice is tried once."""
-    settings: dict[Setting, None] = {}
-    for pair in pairs:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError("bad-setting", f"A setting is {pair!r}.", "Give pairs of `lambda_v` and `lambda_w`.")
-        settings[Setting(*pair)] = None
-    _check_number("settings", len(settings))
-    return tuple(settings)
 
 
 def _check_range(name: str, limits: object) -> tuple[Any, Any]:
@@ -99,13 +80,6 @@ def _check_range(name: str, limits: object) -> tuple[Any, Any]:
     if low > high or (low == 0 and high > 0):
         raise InputError("bad-setting", f"The range of `{name}` is from {low} to {high}.", remedy)
     return low, high
-
-
-def _check_number(what: str, number: Any) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_SETTINGS:
-        raise InputError(
-            "bad-setting", f"The number of {what} is {number!r}.", f"Give a whole number from 1 to {MAX_SETTINGS}."
-        )
 
 
 def _settings(lambda_v: NDArray[np.float64], lambda_w: NDArray[np.float64]) -> tuple[Setting, ...]:

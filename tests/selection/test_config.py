@@ -52,6 +52,8 @@ def test_search_config__of_numpy_values_goes_into_files() -> None:
         ({"tolerance": 2}, "bad-setting", ("tolerance", 2, "0 to 1")),
         ({"least_gain": float("nan")}, "bad-setting", ("least_gain", "nan", "not negative")),
         ({"n_trials": 10_001}, "bad-setting", ("n_trials", 10_001, "at most 10000")),
+        ({"n_trials": 0}, "bad-setting", ("n_trials", 0, "at least 1")),
+        ({"n_trials": 2.0}, "bad-setting", ("n_trials", 2.0, "at least 1")),
         ({"n_folds": 101}, "bad-setting", ("n_folds", 101, "at most 100")),
         ({"n_folds": 1}, "bad-setting", ("n_folds", 1, "at least 2")),
         ({"max_batches": True}, "bad-setting", ("max_batches", True, "at least 1")),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.selection.space import Setting, Space, listed
+from protodask.selection.space import Setting, Space
 
 RANGES = st.tuples(st.floats(1e-12, 1e2), st.floats(1e-12, 1e2)).map(lambda pair: (min(pair), max(pair)))
 
@@ -76,11 +76,6 @@ def test_grid__of_one_value_is_the_middle() -> None:
     assert setting.lambda_w == 1e-8
 
 
-def test_listed__keeps_the_order_and_leaves_out_repetitions() -> None:
-    found = listed([(1e-3, 1e-8), [1e-4, 0.0], (1e-3, 1e-8)])
-    assert found == (Setting(1e-3, 1e-8), Setting(1e-4, 0.0))
-
-
 @pytest.mark.parametrize("limits", [(1e-2, 1e-3), (0.0, 1e-3), (1e-3,), 1e-3, "ab", (1e-3, 1e-2, 1e-1)])
 def test_space__refuses_what_is_no_range(limits: Any) -> None:
     with refused("bad-setting", "lambda_w", "smallest", "largest"):
@@ -92,21 +87,4 @@ def test_space__refuses_what_is_no_penalty(value: Any) -> None:
     with refused("bad-setting", f"lambda_v is {value!r}", "finite", "not negative"):
         Space(lambda_v=(value, 1e-1))
     with refused("bad-setting", f"lambda_w is {value!r}", "finite"):
-        listed([(1e-3, value)])
-
-
-@pytest.mark.parametrize("number", [0, -1, 10_001, 2.0, True])
-def test_space__refuses_a_senseless_number_of_settings(number: Any) -> None:
-    with refused("bad-setting", repr(number), "1 to 10000"):
-        Space().draw(number)
-    with refused("bad-setting", repr(number), "1 to 10000"):
-        Space().grid(3, number)
-
-
-def test_space__refuses_a_grid_that_is_too_large_and_an_empty_list() -> None:
-    with refused("bad-setting", "grid", 40_000, "1 to 10000"):
-        Space().grid(200, 200)
-    with refused("bad-setting", "settings", 0, "1 to 10000"):
-        listed([])
-    with refused("bad-setting", (1e-3,), "lambda_v", "lambda_w"):
-        listed([(1e-3,)])
+        Setting(1e-3, value)
