@@ -153,8 +153,13 @@ class Unheeded:
 
 
 def remark(text: str) -> None:
-    """Say something on standard error. That its reader went away, or its disk is full, ends nothing."""
-    typer.echo(plain(text), file=Unheeded(sys.stderr))  # type: ignore[arg-type]
+    """Say something on standard error."""
+    write_line(plain(text))
+
+
+def write_line(line: str) -> None:
+    """A line on standard error, as it is. That its reader went away, or its disk is full, ends nothing."""
+    typer.echo(line, file=Unheeded(sys.stderr))  # type: ignore[arg-type]
 
 
 def complain(seen: str, remedy: str, code: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -11,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protodask.cli.console import complain, remark
+from protodask.cli.console import complain, remark, write_line
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.errors import ProtodaskError
 from protodask.pipeline.steps.base import Option
@@ -79,12 +78,12 @@ class Told:
         from protodask.data.places.locations import locate
         from protodask.pipeline.file.definition import read_beforehand
         from protodask.pipeline.state.records import State
-        from protodask.pipeline.telling.log import lines_to_file, lines_to_stream, run_log
+        from protodask.pipeline.telling.log import lines_to_file, run_log
         from protodask.pipeline.telling.metrics import run_metrics
         from protodask.pipeline.telling.notify import Notify
 
         if self._json_only:
-            self._listeners.append(run_log(lines_to_stream(sys.stderr), self._pipeline))
+            self._listeners.append(run_log(write_line, self._pipeline))
         state_folder, to_be_told = read_beforehand(self._pipeline, settings)
         self._state = State(locate(state_folder), self._pipeline)
         with wrong_use():

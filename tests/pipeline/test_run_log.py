@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from protodask.pipeline.telling.events import (
     StepIdentity,
     StepStarted,
 )
-from protodask.pipeline.telling.log import compact, lines_to_file, lines_to_stream, run_log
+from protodask.pipeline.telling.log import compact, lines_to_file, run_log
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 125000, tzinfo=UTC)
 STEP = StepIdentity(2, "scoring", "predict")
@@ -252,17 +251,3 @@ def test_file__lines_of_two_processes_do_not_mix(tmp_path: Path) -> None:
     for letter in "ab":
         assert [len(line) for line in lines if line.startswith(letter)] == lengths
     assert all(len(set(line)) == 1 for line in lines)
-
-
-def test_stream__a_reader_that_went_away_is_no_error() -> None:
-    class Gone(StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    lines_to_stream(Gone())("line")
-    closed = StringIO()
-    closed.close()
-    lines_to_stream(closed)("line")
-    whole = StringIO()
-    lines_to_stream(whole)("line")
-    assert whole.getvalue() == "line\n"

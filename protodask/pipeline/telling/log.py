@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any
 
 from protodask.data.places.whole_files import local_file
 from protodask.errors import StorageError
@@ -113,17 +112,6 @@ def shortened(value: Any) -> Any:
             return [shortened(item) for item in value]
         case _:
             return value
-
-
-def lines_to_stream(stream: TextIO) -> WriteLine:
-    """Write lines to a stream, each at once. A reader that went away does not end the run."""
-
-    def write(line: str) -> None:
-        with suppress(OSError, ValueError):  # ValueError: the stream is closed
-            stream.write(line + "\n")
-            stream.flush()
-
-    return write
 
 
 def lines_to_file(path: str) -> WriteLine:
