@@ -43,9 +43,6 @@ WHAT_STAYS = "What was finished before stays; nothing is left half-written."
 AGAIN_AFTER = 0.01
 """Seconds from an exception that was lost to the next try."""
 
-UNEXPECTED = "unexpected"
-"""The code of what went wrong for a reason that nobody foresaw."""
-
 LOOP_SECONDS = 10.0
 """How long the thread that reads from stores may take to end, on a machine that is busy with other things."""
 
@@ -98,7 +95,7 @@ def reported(
             raise typer.Exit(FAILED) from error
         said = f": {error}" if str(error) else ""
         advice = "The lines above say where it happened." if debug else "Repeat the command with --debug to see where."
-        complain(f"Something unexpected happened ({type(error).__name__}{said}).", advice, UNEXPECTED)
+        complain(f"Something unexpected happened ({type(error).__name__}{said}).", advice, "unexpected")
         raise typer.Exit(FAILED) from error
 
 

@@ -52,7 +52,9 @@ def write_onnx(
     Its outputs are `label` (N,), `probabilities` (N, K) in the order of `classes` in its metadata, and `familiarity`
     (N,), in float64.
     """
-    check_onnx()
+    with needed("Graphs for ONNX runtimes are written by the package onnx.", "Install protodask[onnx]."):
+        import onnx
+    del onnx
     where = os.fspath(path)
     check_file_free(where, overwrite)
     try:
@@ -66,13 +68,6 @@ def write_onnx(
             "Columns need names of their own, classes and categories valid text or whole numbers of 64 bits.",
         ) from error
     replace_file(where, [content])
-
-
-def check_onnx() -> None:
-    """Refuse where the library that writes graphs is not installed."""
-    with needed("Graphs for ONNX runtimes are written by the package onnx.", "Install protodask[onnx]."):
-        import onnx
-    del onnx
 
 
 def onnx_graph(model: FittedPrototypes, n_batches: int | None = None, calibrated: bool = False) -> Any:

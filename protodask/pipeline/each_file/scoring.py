@@ -18,7 +18,7 @@ from protodask.data.news.new_sources import NewFile
 from protodask.data.places.local_files import delete, make_durable, place_aside, remove
 from protodask.data.places.locations import locate, storage_errors
 from protodask.data.places.locks import sole_writer
-from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.places.records import Fields, RecordKind, recognize, unseal
 from protodask.data.places.storage import check_outside, read_marker, write_marker
 from protodask.data.tables.small_files import is_small
 from protodask.data.tables.source_files import DigestCache, Unusable, cache_beside, files_of
@@ -26,6 +26,7 @@ from protodask.data.tables.table_files import check_parquet, is_parquet
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
 from protodask.pipeline.each_file.ledger import (
+    RESTORE,
     SCORED_FILES,
     Ledger,
     Repeated,
@@ -55,14 +56,8 @@ from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.prediction_columns import check_kept
 from protodask.prototypes.rows_to_score import is_dataset
 
-VERSION = 1
-
 RECORD = RecordKind(
-    SCORED_FILES.name,
-    SCORED_FILES.format,
-    VERSION,
-    "Make one with `protodask predict --each-file`.",
-    "Restore it from a copy, or score into another folder.",
+    SCORED_FILES.name, SCORED_FILES.format, 1, "Make one with `protodask predict --each-file`.", RESTORE
 )
 
 BATCH_FILES = 64
@@ -395,8 +390,6 @@ def _create(where: str, schema: bytes) -> None:
 
     fields = pyarrow.ipc.read_schema(pyarrow.py_buffer(schema))
     record = {
-        "format": SCORED_FILES.format,
-        "version": VERSION,
         "identity": store_key(),
         "columns": [[field.name, str(field.type)] for field in fields],
         "schema": base64.b64encode(schema).decode("ascii"),
@@ -404,7 +397,7 @@ def _create(where: str, schema: bytes) -> None:
     aside = place_aside(where)
     try:
         os.makedirs(aside)
-        write_marker(aside, seal(record, RECORD.name))
+        write_marker(aside, RECORD.sealed(record))
         make_durable(aside)
         os.rename(aside, where)
     except BaseException:

@@ -235,10 +235,8 @@ def _notify(document: Document, variables: Mapping[str, Variable]) -> Notify | N
         if given and not any(key in values for key in given):
             return None  # a variable that is left empty: nobody is told
     notify = parse_record(Notify, values, at)
-    try:
+    with _about(at(None)):
         check_notify(notify)
-    except InputError as error:
-        raise InputError(error.code, f"{at(None)}: {error.seen}", error.remedy) from error
     return notify
 
 
