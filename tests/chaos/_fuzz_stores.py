@@ -139,8 +139,7 @@ def _use_by_description(path: Path, valid: Path) -> Any:
 
 
 def _use_pipeline(path: Path, valid: Path) -> Any:
-    found = read_pipeline(str(path / "pipeline.yaml"))
-    return repr(found.steps), repr(found.variables)
+    return repr(read_pipeline(str(path / "pipeline.yaml")).steps)
 
 
 KINDS = {

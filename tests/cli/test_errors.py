@@ -80,7 +80,7 @@ def test_reported__speaks_of_options_and_files_of_keys(
     assert _exit_code(InputError("bad-value", "Seen.", text)) == 1
     assert capsys.readouterr().err.splitlines()[1] == options
     assert as_keys(text) == keys
-    pipeline = Pipeline("p.yaml", "", {}, (FitStep("a", "b", max_fraction=7.0),))
+    pipeline = Pipeline("p.yaml", (FitStep("a", "b", max_fraction=7.0),))
     with refused("bad-setting", "step 1 (fit): max-fraction is 7.0"):
         check_pipeline(pipeline)
 

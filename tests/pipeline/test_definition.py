@@ -47,7 +47,6 @@ def test_read__steps_in_order_with_their_settings(tmp_path: Path) -> None:
         """,
     )
     found = read_pipeline(path)
-    assert found.description == "An example."
     assert found.steps == (
         SampleDataStep("xor", 100, "out/data", features=3),
         IngestStep(("a.csv", "b.csv"), "other", ordinal={"size": ("small", "large")}, drop=("name",)),

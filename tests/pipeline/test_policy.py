@@ -149,8 +149,6 @@ def test_pipeline__that_had_asked_evaluate_for_a_policy_goes_on(tmp_path: Path) 
     out = tmp_path / "value.json"
     pipeline = Pipeline(
         str(tmp_path / "p.yaml"),
-        "",
-        {},
         (PolicyStep(str(tmp_path / "log.parquet"), match="match", out=str(out)),),
         state=str(tmp_path / "state"),
     )

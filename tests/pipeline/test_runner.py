@@ -53,7 +53,7 @@ def engine() -> Engine:
 
 
 def _pipeline(folder: Path, *steps: Step, **settings: Any) -> Pipeline:
-    return Pipeline("example.yaml", "", {}, steps, state=str(folder / "state"), **settings)
+    return Pipeline("example.yaml", steps, state=str(folder / "state"), **settings)
 
 
 @dataclass
@@ -505,7 +505,7 @@ def test_run__an_unexpected_error_is_told_and_raised_as_it_is(tmp_path: Path) ->
 def test_run__existing_output_advises_what_a_file_can_say(engine: Engine, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     results_of(_pipeline(tmp_path, SampleDataStep("checker", 10, data)), engine)
-    elsewhere = Pipeline("example.yaml", "", {}, (SampleDataStep("checker", 10, data),), state=str(tmp_path / "other"))
+    elsewhere = Pipeline("example.yaml", (SampleDataStep("checker", 10, data),), state=str(tmp_path / "other"))
     with refused("exists", data, "`overwrite: true`", kind=OutputExistsError):
         results_of(elsewhere, engine)
     results_of(replace(elsewhere, steps=(SampleDataStep("checker", 10, data, overwrite=True),)), engine)

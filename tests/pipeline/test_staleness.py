@@ -48,8 +48,6 @@ def _growing(folder: Path) -> Pipeline:
     first, second, out = _table(folder, "a", 30), _table(folder, "b", 20), str(folder / "rows.zarr")
     return Pipeline(
         "example.yaml",
-        "",
-        {},
         (IngestStep((first, second), out, target="outcome", new=True),),
         state=str(folder / "state"),
     )
@@ -110,7 +108,7 @@ def test_new__adds_rows_once(moment: str, engine: Engine, tmp_path: Path, monkey
 
 def test_step__that_was_killed_is_done_again_though_all_is_as_its_record_says(engine: Engine, tmp_path: Path) -> None:
     step = SampleDataStep("checker", 100, f"{tmp_path}/rows.zarr")
-    pipeline = Pipeline("example.yaml", "", {}, (step,), state=str(tmp_path / "state"))
+    pipeline = Pipeline("example.yaml", (step,), state=str(tmp_path / "state"))
     _run(pipeline, engine)
     assert _statuses(_run(pipeline, engine)) == ["fresh"]
 
@@ -137,7 +135,7 @@ def test_step__whose_model_lost_a_chunk_is_done_again(
         SampleDataStep("checker", 200, rows),
         FitStep(rows, str(model), candidates=20, recipe="source", tolerance=0.01),
     )
-    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    pipeline = Pipeline("example.yaml", steps, state=str(tmp_path / "state"))
     _run(pipeline, engine)
     before = model_fingerprint(load_model(model))
     (chunk,) = (path for path in model.rglob("prototypes/c/**/*") if path.is_file())
@@ -167,7 +165,7 @@ def test_step__to_whose_output_a_later_one_adds_stays_fresh(engine: Engine, tmp_
         IngestStep((_table(tmp_path, "a", 20),), out, target="outcome"),
         IngestStep((_table(tmp_path, "b", 30),), out, target="outcome", new=True),
     )
-    pipeline = Pipeline(f"{tmp_path}/p.yaml", "", {}, steps, state=f"{tmp_path}/state")
+    pipeline = Pipeline(f"{tmp_path}/p.yaml", steps, state=f"{tmp_path}/state")
     assert _statuses(_run(pipeline, engine)) == ["done", "done"]
     assert _rows(tmp_path) == 50
     for _ in range(2):
@@ -178,14 +176,14 @@ def test_step__to_whose_output_a_later_one_adds_stays_fresh(engine: Engine, tmp_
 def test_steps__that_write_to_one_place_by_mistake_are_told_so(engine: Engine, tmp_path: Path) -> None:
     out = str(tmp_path / "rows.zarr")
     steps = (SampleDataStep("checker", 100, out), SampleDataStep("checker", 200, out))
-    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    pipeline = Pipeline("example.yaml", steps, state=str(tmp_path / "state"))
     with refused("exists", "step 2", out, kind=OutputExistsError):
         _run(pipeline, engine)
 
 
 def test_record__of_a_place_in_other_words(engine: Engine, tmp_path: Path) -> None:
     first = SampleDataStep("checker", 100, f"{tmp_path}/rows.zarr")
-    pipeline = Pipeline("example.yaml", "", {}, (first,), state=str(tmp_path / "state"))
+    pipeline = Pipeline("example.yaml", (first,), state=str(tmp_path / "state"))
     _run(pipeline, engine)
     other = replace(pipeline, steps=(replace(first, rows=200, out=f"{tmp_path}/./rows.zarr/"),))
     assert _statuses(_run(other, engine)) == ["done"]
@@ -201,7 +199,7 @@ def test_new__files_without_rows_are_waited_for(engine: Engine, tmp_path: Path) 
         IngestStep((str(inbox),), new, target="outcome", unless_in=known),
         IngestStep((new,), copy, new=True),
     )
-    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    pipeline = Pipeline("example.yaml", steps, state=str(tmp_path / "state"))
     assert _statuses(_run(pipeline, engine)) == ["fresh", "waits"]
     (inbox / "nothing.csv").write_text("x,y,outcome\n")
     for _ in range(2):
@@ -221,7 +219,7 @@ def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: E
         FitStep(data, out, candidates=20, recipe="source", tolerance=1e-3, start=start),
         FitStep(data, start, candidates=30, recipe="source", overwrite=True, tolerance=0.01),
     )
-    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    pipeline = Pipeline("example.yaml", steps, state=str(tmp_path / "state"))
 
     def interrupted(step: Step) -> Any:
         from protodask.prototypes.history import IterationDone
@@ -247,7 +245,7 @@ def test_fit__what_it_cannot_go_on_from_is_removed_before_the_note_of_it(
     data, out = str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr")
     SampleDataStep("checker", 100, data).perform(engine)
     step = FitStep(data, out, candidates=20)
-    pipeline = Pipeline("example.yaml", "", {}, (step,), state=str(tmp_path / "state"))
+    pipeline = Pipeline("example.yaml", (step,), state=str(tmp_path / "state"))
 
     def killed(*arguments: object) -> Any:
         raise Killed
@@ -293,7 +291,7 @@ def test_failure__of_some_files_holds_up_no_later_step(gate_says: str, tmp_path:
     (tmp_path / "in.csv").write_text("a")
     predict = PredictStep("model", (str(tmp_path / "in.csv"),), str(out), each_file=True)
     steps = (predict, EvaluateStep("b", str(out)), GateStep(results=str(out)), EvaluateStep("d", "c"))
-    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    pipeline = Pipeline("example.yaml", steps, state=str(tmp_path / "state"))
     done: list[str] = []
     for number in range(2):
         heard: list[RunEvent] = []

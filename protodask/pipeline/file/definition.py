@@ -46,8 +46,6 @@ class Pipeline:
     """The steps of a pipeline file, with the values of its variables put in."""
 
     path: str
-    description: str
-    variables: Mapping[str, Variable]
     steps: tuple[Step, ...]
     names: tuple[str, ...] = ()
     """Of the steps, where they have their own; empty ones elsewhere."""
@@ -91,8 +89,7 @@ def read_pipeline(
             f"{_at(document, unknown[0])}, has the unknown key {shown(unknown[0])}.",
             f"{suggestion(unknown[0], KEYS)}The keys are {', '.join(KEYS)}.",
         )
-    description = content.get("description", "")
-    if not isinstance(description, str):
+    if not isinstance(description := content.get("description", ""), str):
         raise InputError("bad-setting", f"The pipeline {path}: description is {shown(description)}.", "Give text.")
     variables = _variables(document, settings or {}, environment, nullcontext())
     steps = content.get("steps")
@@ -108,8 +105,6 @@ def read_pipeline(
         ) from error
     pipeline = Pipeline(
         path,
-        description.strip(),
-        variables,
         parsed,
         names,
         tuple(document.line("steps", position) for position in range(len(steps))),
