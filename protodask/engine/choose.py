@@ -113,8 +113,8 @@ def local_engine(workers: int, memory_bytes: int | None = None) -> Iterator[Engi
 
     `memory_bytes` is the limit of each process; by default they share the machine's memory.
     """
-    if workers < 1:
-        raise InputError("bad-setting", f"{workers} workers were asked for.", "Ask for at least one.")
+    if not _is_count(workers, Integral):
+        raise InputError("bad-setting", f"{workers!r} workers were asked for.", "Ask for at least one.")
     if memory_bytes is not None:
         _check_memory(memory_bytes)
     from distributed import Client, LocalCluster

@@ -43,11 +43,11 @@ def _pieces(file: BinaryIO, source: str) -> Iterator[bytes]:
 
 
 def read_file(path: str) -> bytes:
-    """The content of a file that the user named."""
+    """The content of a file that the user named, of at most `MOST_BYTES`."""
     if is_url(path):
         above, _, name = path.rpartition("/")
         with storage_errors(path, "reading"):
-            return _read(above, name)
+            return _read(above, name, MOST_BYTES)
     try:
         with open_named(path) as file:
             content = file.read(MOST_BYTES + 1)
@@ -59,13 +59,17 @@ def read_file(path: str) -> bytes:
         raise StorageError(
             "unreadable", f"The file {path} cannot be read ({error}).", "Check its permissions."
         ) from error
-    if len(content) > MOST_BYTES:
+    _check_size(path, len(content), MOST_BYTES)
+    return content
+
+
+def _check_size(path: str, size: int, most: int) -> None:
+    if size > most:
         raise InputError(
             "over-limit",
-            f"The file {path} has more than {MOST_BYTES} bytes.",
+            f"The file {path} has more than {most} bytes.",
             "Keep it elsewhere, and attach a file that names it.",
         )
-    return content
 
 
 def write_file(target: str, name: str, content: bytes) -> None:
@@ -80,18 +84,20 @@ def write_file(target: str, name: str, content: bytes) -> None:
             file.write(content)
 
 
-def _read(source: str, name: str) -> bytes:
+def _read(source: str, name: str, most: int | None = None) -> bytes:
+    """The content of a file; at a URL, where more than `most` bytes are said to be there, none of it is read."""
     if not is_url(source):
         with open_inside(source, name) as file:
             return file.read()
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.sync import sync
 
-    content = sync(open_store(source, read_only=True).get(name, default_buffer_prototype()))
+    store, place = open_store(source, read_only=True), mask(inside(source, name))
+    if most is not None and sync(store.exists(name)):
+        _check_size(place, sync(store.getsize(name)), most)
+    content = sync(store.get(name, default_buffer_prototype()))
     if content is None:
-        raise StorageError(
-            "not-found", f"There is nothing at {mask(inside(source, name))}.", "Check the address, and repeat."
-        )
+        raise StorageError("not-found", f"There is nothing at {place}.", "Check the address, and repeat.")
     return bytes(content.to_bytes())
 
 

@@ -210,8 +210,9 @@ class RobustClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignore[misc
 
         1 where none is known. It bounds what not knowing the sample does, not how well planes tell the classes apart.
 
-        By the brackets of `formulation`: by default the classifier's own, or "SBMV-I" for SVM and M, which know no
-        spread. With more than two classes the bounds against each other class add up.
+        The least of the bounds that follow from what `formulation` knows of a sample, Chernoff's and Chebyshev's among
+        them: by default the classifier's own, or "SBMV-I" for SVM and M, which know no spread. With more than two
+        classes the bounds against each other class add up.
         """
         return self._map(rows, partial(RobustModel.certified_eps, formulation=formulation), None, np.float64)
 

@@ -97,7 +97,7 @@ class Killer:
 
     processes: Callable[[], list[int]]
     seed: int
-    most: int
+    least: int
     wait_seconds: tuple[float, float]
     watch: PassWatch
     all_at_once: bool = False
@@ -109,7 +109,7 @@ class Killer:
 
     @property
     def done(self) -> bool:
-        return self.killed >= self.most and self.in_mid_pass >= self.least_in_mid_pass
+        return self.killed >= self.least and self.in_mid_pass >= self.least_in_mid_pass
 
     @contextmanager
     def at_work(self) -> Iterator[Killer]:

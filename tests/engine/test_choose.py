@@ -91,9 +91,9 @@ def test_local_engine__runs_on_workers_with_a_limit_and_ends_them() -> None:
         assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
 
 
-@pytest.mark.parametrize("workers", [0, -1])
-def test_local_engine__needs_a_worker(workers: int) -> None:
-    with refused("bad-setting", f"{workers} workers"), local_engine(workers):
+@pytest.mark.parametrize("workers", [0, -1, "2", 1.5])
+def test_local_engine__needs_a_worker(workers: Any) -> None:
+    with refused("bad-setting", f"{workers!r} workers"), local_engine(workers):
         pass
 
 

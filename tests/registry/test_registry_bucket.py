@@ -225,6 +225,21 @@ def test_registry__in_memory(model_at: Models) -> None:
     assert load_model("memory://somewhere/models@champion").n_prototypes == 3
 
 
+def test_publish__reads_no_attached_file_that_is_too_large_or_missing_from_a_url(
+    tmp_path: Path, model_at: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protodask.registry.copying.MOST_BYTES", 3)
+    write_object("memory://attached", "three.txt", b"abc")
+    write_object("memory://attached", "four.txt", b"abcd")
+    registry = Registry.create(tmp_path / "models")
+    with refused("over-limit", "memory://attached/four.txt", 3):
+        registry.publish(model_at(0), files={"notes": "memory://attached/four.txt"})
+    with refused("not-found", "memory://attached/none.txt", kind=StorageError):
+        registry.publish(model_at(0), files={"notes": "memory://attached/none.txt"})
+    assert not registry.numbers
+    assert registry.publish(model_at(0), files={"notes": "memory://attached/three.txt"}).version.number == 1
+
+
 class EndedError(BaseException):
     """The process ends here."""
 
