@@ -9,15 +9,16 @@ from collections import UserDict
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from protodask.cli.console import open_streams, remark
 from protodask.cli.errors import end_on_signals, output_written, stop_reading
-from protodask.cli.grouping import step_command
+from protodask.cli.grouping import about_step, step_command
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import Panel
 
@@ -42,14 +43,14 @@ WORDS = {step.command_words()[0]: step.panel for step in STEPS.values()} | FILES
 
 
 class _Made(UserDict[str, Any]):
-    """Commands and groups, made when they are asked for: all of them take a fifth of a second."""
+    """Commands and groups, made when they are asked for: all of them take a tenth of a second."""
 
     def __getitem__(self, word: str) -> Any:
-        return _make(word, super().__getitem__(word))
+        return made(word, super().__getitem__(word))
 
 
 @cache
-def _make(word: str, panel: Panel) -> Any:
+def made(word: str, panel: Panel) -> Any:
     """The command of one word, or the group whose commands begin with it."""
     if word in FILES:
         app = import_module(f"{__name__}.commands.{word}").app
@@ -59,9 +60,21 @@ def _make(word: str, panel: Panel) -> Any:
     for step in steps:
         app.command(step.command_words()[-1])(step_command(step))
     is_group = len(app.registered_commands) > 1 or any(len(step.command_words()) > 1 for step in steps)
-    made: Any = get_group(app) if is_group else get_command(app)
-    made.rich_help_panel = panel.value
-    return made
+    command: Any = get_group(app) if is_group else get_command(app)
+    command.rich_help_panel = panel.value
+    return command
+
+
+def listed(word: str) -> TyperCommand:
+    """A command as lists show it, without its options: making those of all takes longer than all the rest."""
+    if word in FILES:
+        app = import_module(f"{__name__}.commands.{word}").app
+        about = app.info.help or app.registered_commands[0].callback.__doc__
+    else:
+        about = ABOUT.get(word) or about_step(STEPS[word])
+    command = TyperCommand(name=word, help=about and cleandoc(about))
+    command.rich_help_panel = WORDS[word].value
+    return command
 
 
 class _Commands(TyperGroup):
@@ -74,13 +87,17 @@ class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return listed(cmd_name) if cmd_name in WORDS else None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         moved = STEPS[args[0]].moved if args and args[0] in STEPS else {}
-        for option, command in ((f"--{setting}", command) for setting, command in moved.items()):
+        for option, other in ((f"--{setting}", other) for setting, other in moved.items()):
             if option in args:
-                remark(f"Note: `{args[0]} {option}` is `protodask {command}` now.")
-                args = [command, *(word for word in args[1:] if word != option)]
-        return super().resolve_command(ctx, args)
+                remark(f"Note: `{args[0]} {option}` is `protodask {other}` now.")
+                args = [other, *(word for word in args[1:] if word != option)]
+        word, _, rest = super().resolve_command(ctx, args)
+        return word, word and self.commands[word], rest
 
 
 app = typer.Typer(

@@ -165,8 +165,13 @@ def step_command(kind: type[Step]) -> Command:
         return grouped(ingest)
     template = _detaching if kind.detaches else _computing if kind.computes else _here
     command = grouped(template, step=kind)
-    command.__doc__ = inspect.getdoc(kind)
+    command.__doc__ = about_step(kind)
     return command
+
+
+def about_step(kind: type[Step]) -> str | None:
+    """What the help of the step's command says first."""
+    return inspect.getdoc(ingest if kind is IngestStep else kind)
 
 
 def _detaching(step: Any, computing: Computing, detach: Detach = None) -> Answer:

@@ -12,6 +12,7 @@ import pytest
 from cli._processes import environment, error_of, run_python, start_command, wait_until
 from support.commands import run_command
 
+from protodask import cli
 from protodask._version import __version__
 from protodask.cli import errors
 from protodask.cli.errors import TERMINATED
@@ -32,6 +33,17 @@ def test_help__names_every_command() -> None:
         assert re.search(rf"\b{code} ", codes)
         assert re.search(rf"\b{code}: ", stated)
     assert done.stderr == ""
+
+
+def test_help__makes_no_options_of_steps_and_says_what_the_commands_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {word: cli.made(word, panel) for word, panel in cli.WORDS.items()}
+    monkeypatch.setattr(cli, "step_command", None)
+    monkeypatch.setattr(cli, "made", None)
+    assert run_command("--help").exit_code == 0
+    for word, command in made.items():
+        listed = cli.listed(word)
+        assert (listed.name, listed.help) == (command.name, command.help)
+        assert (listed.rich_help_panel, listed.hidden) == (command.rich_help_panel, command.hidden)
 
 
 def test_version__is_that_of_the_package() -> None:
