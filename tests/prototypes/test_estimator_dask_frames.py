@@ -287,6 +287,16 @@ def test_fit__refuses_what_cannot_be_told_lazily() -> None:
             PrototypeSetClassifier(**SETTINGS).fit(objects, y)
 
 
+def test_fit__of_lazy_objects_takes_text_and_no_numbers() -> None:
+    letters = np.array([["a", None], ["b", "c"]] * 40, dtype=object)
+    y = np.array([0, 1] * 40)
+    lazy = dask.array.from_array(letters, chunks=(30, 1))
+    assert PrototypeSetClassifier(**SETTINGS).fit(lazy, y).model_.feature_names[:2] == ("x0=a", "x0=b")
+    numbers = dask.array.from_array(np.column_stack([letters[:, 0], y.astype(object)]), chunks=(30, 1))
+    with refused("wrong-type", "'x1' holds objects that are not all text", ".astype(float)"):
+        PrototypeSetClassifier(**SETTINGS).fit(numbers, y)
+
+
 def test_predict__of_lazy_rows_of_other_columns(fitted: Any) -> None:
     expected, frame, _ = fitted
     with refused("columns-differ", "same order"):

@@ -15,7 +15,7 @@ from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free
 from protodask.data.tables.encoding import Missing, Unseen, check_column_names, check_unseen
 from protodask.data.tables.frames import column_values
-from protodask.data.tables.ingest_frames import are_numbers, frame_beside, values_array
+from protodask.data.tables.ingest_frames import are_numbers, frame_beside, text_alone, values_array
 from protodask.data.tables.ingest_scan import table_source
 from protodask.data.tables.ingest_schema import (
     Roles,
@@ -191,7 +191,7 @@ def ingest_arrays(
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     said = dict(orders or {})
     if names is None or are_numbers(X.dtypes):
-        sources: Any = {FEATURES.name: values_array(X), **arrays}
+        sources: Any = {FEATURES.name: text_alone(values_array(X)), **arrays}
         called = {name: name for name in arrays}
         if names is not None and set(given) & set(names):
             names = [f"feature {name}" for name in names]
