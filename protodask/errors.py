@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, TypeVar
 
 from protodask.places import mask_text
+
+Name = TypeVar("Name", bound=Hashable)
 
 Code = Literal[
     # What was asked for.
@@ -143,3 +146,8 @@ def some(names: Sequence[object], most: int = 10) -> str:
     """The first of many names, for an error to list, and how many there are besides."""
     shown = ", ".join(map(str, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
+def named_twice(names: Iterable[Name]) -> list[Name]:
+    """The names that come more than once, each once, in the order in which they come."""
+    return [name for name, count in Counter(names).items() if count > 1]

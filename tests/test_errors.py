@@ -16,6 +16,7 @@ from protodask.errors import (
     OutputExistsError,
     ProtodaskError,
     StorageError,
+    named_twice,
     refusing,
     some,
 )
@@ -52,6 +53,12 @@ def test_error__that_is_an_os_error_has_no_wrong_number() -> None:
         error = kind("disk-full", "The disk is full.", "Free some space.")
         assert "Errno" not in str(error)
         assert error.errno is None
+
+
+def test_named_twice__each_once_in_order() -> None:
+    assert named_twice("cabbac") == ["c", "a", "b"]
+    assert named_twice(iter([2, 1, 3, 1])) == [1]
+    assert named_twice([]) == []
 
 
 def test_some__names_the_first_of_many() -> None:

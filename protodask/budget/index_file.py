@@ -44,7 +44,7 @@ from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import Fields, RecordKind, recognize, unseal
 from protodask.data.places.whole_files import check_file_free, replace_file
-from protodask.errors import FormatError, InputError, refusing
+from protodask.errors import FormatError, InputError, named_twice, refusing
 from protodask.places import mask
 
 Index = BudgetIndex | GreedyIndex
@@ -248,7 +248,7 @@ def _features(fields: Fields, features: object, n_features: int) -> tuple[int, .
         type(feature) is not int or not 0 <= feature < n_features for feature in features
     ):
         fields.damaged("a set has features that the index does not have")
-    if len(set(features)) != len(features):
+    if named_twice(features):
         fields.damaged("a feature is listed twice")
     return tuple(features)
 

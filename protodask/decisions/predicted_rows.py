@@ -32,7 +32,7 @@ from protodask.data.tables.source_files import (
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.decisions.probabilities import check_any
 from protodask.engine import Arrays, Layout, choose_block_rows
-from protodask.errors import FormatError, InputError, StorageError, needed, refusing, some
+from protodask.errors import FormatError, InputError, StorageError, named_twice, needed, refusing, some
 from protodask.places import mask
 from protodask.prototypes.prediction import RECORD
 
@@ -347,12 +347,13 @@ def _open_parquet(
             groups.append((number, row_group))
     assert schema is not None  # there is a file
     chosen, names = _parquet_columns(where, schema.names, label, columns, every)
+    twice = named_twice(schema.names)
     for name in (*chosen, *([group] if group is not None else [])):
         if name not in schema.names:
             raise InputError(
                 "column-missing", f"There is no column {name!r}.", f"The columns are {some(schema.names)}."
             )
-        if schema.names.count(name) > 1:
+        if name in twice:
             raise InputError(
                 "named-twice", f"There are several columns {name!r}.", "Give each column a name of its own."
             )
@@ -390,7 +391,7 @@ def _parquet_columns(
                 f"{len(columns)} columns of probabilities are named.",
                 "Name one, or decide on each row with --per-row.",
             )
-        if len(set(columns)) < len(columns):
+        if named_twice(columns):
             raise InputError("named-twice", "A column of probabilities is named twice.", "Name each column once.")
         return columns, columns
     record = read_marker(where)

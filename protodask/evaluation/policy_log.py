@@ -15,7 +15,7 @@ from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.source_files import check_present
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.sources import ViewedSource
-from protodask.errors import InputError, some
+from protodask.errors import InputError, named_twice, some
 from protodask.evaluation.policy import (
     EXPECTED,
     MATCH,
@@ -174,7 +174,7 @@ def _table_log(
         roles[INCLUSION.name] = columns.inclusion
     if model is not None:
         roles[ACTION] = columns.action or model.target_name
-    if len(set(roles.values())) < len(roles):
+    if named_twice(roles.values()):
         raise InputError(
             "named-twice",
             f"One column has two of the roles {', '.join(roles)}.",

@@ -30,7 +30,7 @@ from protodask.data.tables.encoding import (
     table_rows,
 )
 from protodask.data.tables.frames import check_names
-from protodask.errors import InputError, some
+from protodask.errors import InputError, named_twice, some
 from protodask.prototypes.model import PrototypeSet
 
 UNKNOWN_CATEGORIES = "__UNKNOWN_CATEGORIES__"
@@ -148,8 +148,7 @@ def learn_columns(
         columns = tuple(_with_missing(Column(name), values, gone, counted) for name, values, gone in pairs)
     else:
         columns = tuple(_learn(name, values, orders, counted) for name, values in table.items())
-    names = feature_names(columns)
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(named_twice(feature_names(columns))):
         raise InputError("named-twice", f"Several features would have one name: {some(twice)}.", "Rename the columns.")
     return columns
 

@@ -11,7 +11,7 @@ from protodask.data.format.schema import GROUP, Label
 from protodask.data.tables.kept_columns import KEPT, unpack
 from protodask.data.tables.table_files import is_table, label_column
 from protodask.engine import Arrays
-from protodask.errors import InputError
+from protodask.errors import InputError, named_twice
 
 PROBABILITY = "probability"
 FAMILIARITY = "familiarity"
@@ -39,8 +39,8 @@ def check_kept_names(names: Sequence[str], others: Sequence[str] = ()) -> None:
                 f"Column {name!r} is to be kept, and predictions have a column of that name.",
                 "Give the column of the tables another name, or do not keep it.",
             )
-        if list(names).count(name) > 1:
-            raise InputError("named-twice", f"Column {name!r} is to be kept twice.", "Name it once.")
+    if twice := named_twice(names):
+        raise InputError("named-twice", f"Column {twice[0]!r} is to be kept twice.", "Name it once.")
 
 
 def prediction_columns(classes: Sequence[Label], start: int, arrays: Arrays) -> dict[str, Any]:

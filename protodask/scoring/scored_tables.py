@@ -27,7 +27,7 @@ from protodask.data.tables.frames import (
     refuse_lazy,
 )
 from protodask.engine.lazy import is_lazy, map_rows
-from protodask.errors import InputError
+from protodask.errors import InputError, named_twice
 from protodask.prototypes.prediction_columns import (
     FAMILIARITY,
     PREDICTED,
@@ -84,7 +84,7 @@ class TableScorer:
         """The columns of a table with these that the model looks at."""
         if absent := [name for name in self.keep if name not in names]:
             raise InputError("column-missing", f"The table lacks {absent[0]!r}, a column to keep.", "Keep others.")
-        if twice := [name for name in self.keep if names.count(name) > 1]:
+        if twice := [name for name in named_twice(names) if name in self.keep]:
             raise InputError("named-twice", f"The table has several columns {twice[0]!r}, to be kept.", "Rename them.")
         return self.wanted(names)
 

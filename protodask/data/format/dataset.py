@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,7 +22,7 @@ from protodask.data.places.locations import is_remote, is_url, locate
 from protodask.data.places.records import describe_columns
 from protodask.data.places.storage import find_group, group_exists, own_attributes, read_stable, version_of
 from protodask.engine import Block, Layout
-from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, some
+from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, named_twice, some
 from protodask.places import mask, mask_text
 
 LOOKS = 5
@@ -354,8 +353,8 @@ def _open_part(dataset: Dataset, part: Part, place: str, identity: str) -> list[
 def _look_alike(labels: Sequence[Label]) -> list[str]:
     """Those that are seen as another one is."""
     seen = [unicodedata.normalize("NFC", " ".join(str(label).split())) for label in labels]
-    counts = Counter(seen)
-    return [ascii(label) for label, own in zip(labels, seen, strict=True) if counts[own] > 1]
+    alike = set(named_twice(seen))
+    return [ascii(label) for label, own in zip(labels, seen, strict=True) if own in alike]
 
 
 def _require_unreplaced(path: str, place: str, identity: str, failed: bool = False) -> None:

@@ -60,7 +60,7 @@ from protodask.engine import (
     open_engine,
 )
 from protodask.engine.records import merged_by
-from protodask.errors import InputError
+from protodask.errors import InputError, named_twice
 
 
 @dataclass(frozen=True)
@@ -247,8 +247,7 @@ def _check_schema(metadata: Metadata) -> None:
         raise InputError(
             "column-missing", "There are no feature columns.", "Give a table with columns besides the target."
         )
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
+    if twice := sorted(named_twice(names)):
         raise InputError(
             "named-twice", f"Several features would have one name: {', '.join(twice)}.", "Rename the columns."
         )

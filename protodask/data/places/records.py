@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from protodask.data.places.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError, InputError, named_twice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -203,7 +203,7 @@ class Fields:
             self.damaged(f"{name} holds something else than labels")
         if any(type(value) is int and value not in LABEL_RANGE for value in values):
             self.damaged(f"{name} holds a number of more than 64 bits")
-        if len({(type(value), value) for value in values}) != len(values):
+        if named_twice((type(value), value) for value in values):
             self.damaged(f"{name} holds a label twice")
         return tuple(values)
 

@@ -19,7 +19,7 @@ from protodask.data.tables.kept_columns import Kept
 from protodask.data.tables.source_files import open_file, table_errors
 from protodask.data.tables.tables import Partitions
 from protodask.data.tables.text_parts import TextParts, separator_of
-from protodask.errors import InputError
+from protodask.errors import InputError, named_twice
 from protodask.places import mask
 
 HEAD_ROWS = 1000
@@ -73,7 +73,7 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
         with opened() as file:
             header = pandas.read_csv(file, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
     given = [str(name) for name in header.iloc[0]]
-    if twice := [name for name in given if name and given.count(name) > 1]:
+    if twice := named_twice(filter(None, given)):
         raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
     present = [str(name) for name in head.columns]
     names = [name for name in present if name not in dropped]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.values import refuse_masked
 from protodask.data.format.schema import Label
-from protodask.errors import InputError, ProtodaskError, needed, refusing
+from protodask.errors import InputError, ProtodaskError, named_twice, needed, refusing
 
 STREAM = "__arrow_c_stream__"
 
@@ -45,7 +45,7 @@ def in_pandas(rows: Any) -> Any:
 
 def check_names(names: Sequence[str], table: str) -> None:
     """Refuse a table of which several columns have one name."""
-    if len(set(names)) < len(names):
+    if named_twice(names):
         raise InputError("named-twice", f"Several columns of {table} have one name.", "Rename them.")
 
 
@@ -125,7 +125,7 @@ def column_labels(rows: Any) -> list[str] | None:
     labels: list[Any] = rows.coords[rows.dims[1]].values.tolist()
     if not all(isinstance(label, str) for label in labels):
         return None
-    if len(set(labels)) < len(labels):
+    if named_twice(labels):
         raise InputError("named-twice", "Several columns of an array of xarray have one label.", "Rename them.")
     return labels
 

@@ -50,7 +50,7 @@ from protodask.engine import (
 )
 from protodask.engine.records import add_records, merged_by
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError, some
+from protodask.errors import InputError, named_twice, some
 
 MAX_LABELS = 10_000
 """Distinct values of a nominal column or a target: more are an identifier or a measurement, not categories."""
@@ -388,7 +388,7 @@ def kept_columns(columns: Sequence[Column], others: Sequence[str], keep: Sequenc
     """What is to be known of columns to keep, where `columns` are features and `others` have another part to play."""
     if not keep:
         return NOTHING_KEPT
-    if twice := sorted({name for name in keep if list(keep).count(name) > 1}):
+    if twice := sorted(named_twice(keep)):
         raise InputError("named-twice", f"Column {twice[0]!r} is to be kept twice.", "Name it once.")
     require_pyarrow()
     numeric = {column.name for column in columns if column.kind == "numeric"}

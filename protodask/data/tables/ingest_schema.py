@@ -25,7 +25,7 @@ from protodask.data.tables.encoding import (
 from protodask.data.tables.ingest_scan import Scan, Scanned, encoded_source, located, run_scan
 from protodask.data.tables.tables import Encoder, Partitions, TableSource
 from protodask.engine import Engine
-from protodask.errors import InputError, some
+from protodask.errors import InputError, named_twice, some
 
 Orders = Mapping[str, tuple[Label, ...]]
 
@@ -85,7 +85,7 @@ def check_wanted(wanted: Wanted) -> None:
             "settings-conflict", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one."
         )
     for name, order in wanted.orders.items():
-        if len(order) < 2 or len(set(map(str, order))) != len(order):
+        if len(order) < 2 or named_twice(map(str, order)):
             raise InputError(
                 "bad-setting",
                 f"The order of {name!r} has too few or repeated categories.",
@@ -252,7 +252,7 @@ def _feature_columns(
             "column-missing", f"There is no column {absent[0]!r}.", f"The columns are {some(table.names)}."
         )
     taken = [name for name in roles.values() if name is not None]
-    if len(set(taken)) != len(taken):
+    if named_twice(taken):
         raise InputError(
             "settings-conflict",
             "One column has two of the roles target, weight, inclusion and group.",

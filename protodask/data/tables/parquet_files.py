@@ -18,7 +18,7 @@ from protodask.data.tables.ingest_frames import partition_columns, text_columns
 from protodask.data.tables.kept_columns import Kept
 from protodask.data.tables.source_files import changed_meanwhile, open_file, table_errors
 from protodask.data.tables.tables import Partitions
-from protodask.errors import InputError
+from protodask.errors import InputError, named_twice
 from protodask.places import mask
 
 MISSING_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -71,8 +71,7 @@ def stored_columns(schema: Any, path: str) -> Any:
     described = schema.pandas_metadata or {}
     index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
     columns = [column for column in schema if column.name not in index]
-    names = [column.name for column in columns]
-    if twice := [name for name in names if names.count(name) > 1]:
+    if twice := named_twice(column.name for column in columns):
         raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
     return pyarrow.schema(columns, pandas_metadata(schema.metadata, index_columns=[]))
 
