@@ -12,7 +12,6 @@ place of the first one, whose version is gone; so let one at a time write to a r
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -131,11 +130,6 @@ def writing(place: str) -> Iterator[None]:
                     raise
                 time.sleep(LOOK_SECONDS)
         yield
-
-
-def new_folder(number: int) -> str:
-    """The name of a folder for a version, that no other writer has."""
-    return f"{number}-{secrets.token_hex(4)}"
 
 
 def remove_folder(place: str, name: str) -> None:

@@ -6,13 +6,11 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, BinaryIO
 
-from protodask.data.places.bounded import open_anew, open_inside, open_named
+from protodask.data.places.bounded import PIECE_BYTES, open_anew, open_inside, open_named
 from protodask.data.places.generations import GENERATION
 from protodask.data.places.locations import inside, is_url, open_store, storage_errors, write_object
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
-
-PIECE_BYTES = 2**20
 
 MOST_BYTES = 2**28
 """Of an attached file, which is in memory while it is copied: reports and profiles are far smaller."""

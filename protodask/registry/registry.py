@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -260,7 +261,7 @@ class Registry:
 
     def _add(self, number: int, parts: _Parts) -> Entry:
         """Write the folder of a version that does not count yet."""
-        folder = changing.new_folder(number)
+        folder = f"{number}-{secrets.token_hex(4)}"  # which no other writer has
         place = inside(inside(self.path, VERSIONS), folder)
         try:
             copy = inside(place, MODEL_FOLDER)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from protodask.errors import InputError, needed
+from protodask.errors import InputError
+from protodask.security.expiry import needs_cryptography
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -92,10 +93,7 @@ def check_certificate_settings(hosts: Sequence[str], days: int) -> None:
 def make_certificates(hosts: Sequence[str] = (), days: int = DAYS) -> Certificates:
     """A new authority and a certificate of it for each role. `hosts` are the machines of scheduler and workers."""
     check_certificate_settings(hosts, days)
-    with needed(
-        "Making certificates needs the library cryptography, which is not installed.",
-        "Install it with `pip install 'protodask[cluster]'`.",
-    ):
+    with needs_cryptography("Making"):
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -54,15 +55,20 @@ def certificate_reports(address: str, tls: TlsFiles | None = None) -> tuple[Cert
     return tuple(reports)
 
 
+def needs_cryptography(what: str) -> AbstractContextManager[None]:
+    """Say what is done to certificates that needs the library, where importing it fails."""
+    return needed(
+        f"{what} certificates needs the library cryptography, which is not installed.",
+        "Install it with `pip install 'protodask[cluster]'`.",
+    )
+
+
 def _common_name(subject: Any) -> str:
     return next((str(value) for part in subject for name, value in part if name == "commonName"), "")
 
 
 def _from_pem(of: Literal["client", "CA"], file: str) -> list[CertificateReport]:
-    with needed(
-        "Reading certificates needs the library cryptography, which is not installed.",
-        "Install it with `pip install 'protodask[cluster]'`.",
-    ):
+    with needs_cryptography("Reading"):
         from cryptography import x509
     content = file.encode() if "\n" in file else Path(file).read_bytes()
     return [

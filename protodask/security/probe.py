@@ -7,12 +7,13 @@ workers must find there, and each worker writes one that it removes again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import secrets
 from dataclasses import dataclass
 from typing import Any
 
+from protodask.data.places.locations import is_url
+from protodask.data.tables.source_files import bytes_digest
 from protodask.places import mask, mask_text
 
 MOST_BYTES = 2**20
@@ -43,20 +44,20 @@ class ClientProbe:
         """Look at a place, and leave a probe there if it is a folder."""
         import fsspec
 
-        where = place if "://" in place else os.path.abspath(place)
+        where = place if is_url(place) else os.path.abspath(place)
         shown = mask(where)
         nothing = ProbeTask(where, "", None)
         try:
             files, path = fsspec.core.url_to_fs(where)
             for file in (where, f"{where.rstrip('/')}/{STORE_FILE}"):
                 if files.isfile(fsspec.core.url_to_fs(file)[1]):
-                    return cls(shown, ProbeTask(file, _digest(_read(file)), None), None)
+                    return cls(shown, ProbeTask(file, bytes_digest(_read(file)), None), None)
             # Object stores have no empty folders: there any place can be written to.
-            if "://" not in where and not files.isdir(path):
+            if not is_url(where) and not files.isdir(path):
                 return cls(shown, nothing, "there is nothing")
             name = f"{where.rstrip('/')}/{_probe_name()}"
             content = secrets.token_bytes(32)
-            task = ProbeTask(name, _digest(content), where)
+            task = ProbeTask(name, bytes_digest(content), where)
             _write(name, content)
         except Exception as error:  # each file system has exceptions of its own
             return cls(shown, nothing, said(error, where))
@@ -76,7 +77,7 @@ async def probe_from_worker(task: ProbeTask) -> tuple[bool, bool | None, str | N
 def probe_storage(task: ProbeTask) -> tuple[bool, bool | None, str | None]:
     """Whether this process reads what the client saw, whether it can write (None if not tried), and what failed."""
     try:
-        if _digest(_read(task.file)) != task.digest:
+        if bytes_digest(_read(task.file)) != task.digest:
             return False, None, "other content than here: it is another place of the same name"
     except Exception as error:
         return False, None, said(error, task.file)
@@ -93,10 +94,6 @@ def probe_storage(task: ProbeTask) -> tuple[bool, bool | None, str | None]:
 
 def _probe_name() -> str:
     return f".protodask-probe-{secrets.token_hex(8)}"
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _read(file: str) -> bytes:

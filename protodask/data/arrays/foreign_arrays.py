@@ -13,7 +13,7 @@ import zarr
 from zarr.codecs import BloscCodec
 
 from protodask.data.places.bounded import MAX_JSON_BYTES, RESTORE, file_status, open_inside
-from protodask.data.places.locations import open_store
+from protodask.data.places.locations import is_url, open_store
 from protodask.errors import FormatError, InputError, StorageError
 
 MAX_CHUNK_BYTES = 2**31
@@ -66,7 +66,7 @@ def check_encoding(array: zarr.Array[Any], where: str) -> None:
 
 def check_metadata_files(path: str, name: str = "") -> None:
     """Refuse a local store with a link, a pipe or a huge file for its metadata: opening it might not end."""
-    if "://" in path:
+    if is_url(path):
         return
     for file in METADATA_FILES:
         inner = f"{name}/{file}" if name else file
@@ -91,7 +91,7 @@ def check_group_files(path: str) -> None:
 
 def check_chunk_files(array: zarr.Array[Any], path: str, first: int, last: int) -> None:
     """Refuse chunks of the rows `first .. last` that are no files, or that Blosc would read beyond their end."""
-    if "://" in path:
+    if is_url(path):
         return
     shape = array.shards or array.chunks
     rows = range(first // shape[0], -(-last // shape[0]))

@@ -79,11 +79,11 @@ def check_finite(features: NDArray[Any], names: Sequence[str], first_row: int) -
         raise InputError(
             "bad-value",
             f"Column {names[column]!r} has a missing or infinite value in row {first_row + row} (counted from 0).",
-            FILL_IN,
+            REMOVE,
         )
 
 
-FILL_IN = "Fill in or remove such rows first."
+REMOVE = "Fill in or remove such rows first."
 
 
 def first_unusable(features: NDArray[Any]) -> tuple[int, int] | None:

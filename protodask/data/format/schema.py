@@ -49,14 +49,13 @@ class Variable:
     name: str
     dims: tuple[str, ...]
     dtypes: tuple[str, ...]
-    doc: str
 
 
-FEATURES = Variable("features", ("row", "feature"), ("float32", "float64"), "encoded features, raw units")
-TARGET = Variable("target", ("row",), ("int32",), "index into the classes")
-WEIGHT = Variable("weight", ("row",), ("float64",), "sample weight, >= 0")
-INCLUSION = Variable("inclusion", ("row",), ("float64",), "probability that the row was kept, in (0, 1]")
-GROUP = Variable("group", ("row",), ("int64",), "code of the group the row belongs to, >= 0")
+FEATURES = Variable("features", ("row", "feature"), ("float32", "float64"))  # encoded, in raw units
+TARGET = Variable("target", ("row",), ("int32",))  # index into the classes
+WEIGHT = Variable("weight", ("row",), ("float64",))  # sample weight, >= 0
+INCLUSION = Variable("inclusion", ("row",), ("float64",))  # probability that the row was kept, in (0, 1]
+GROUP = Variable("group", ("row",), ("int64",))  # code of the group the row belongs to, >= 0
 VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION, GROUP)
 
 MARKED = "marked"

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.arrays.rows import CHECK_ROWS, REMOVE
 from protodask.data.arrays.values import is_pandas_missing
 from protodask.data.format.schema import Column, Label, LabelKey
 from protodask.data.places.records import LABEL_RANGE
@@ -300,7 +301,6 @@ def encode_labels(
     return codes.astype(np.int32), problem
 
 
-REMOVE = "Fill in or remove such rows first."
 FILL = (
     "Fill in or remove such rows first, or have missing values count as the mean or as no category: with "
     "missing='fill' where the dataset is made (anew with overwrite=True if it is there already), or unseen='zero' "
@@ -470,10 +470,6 @@ def _unusable_number(
     return None
 
 
-CHECK_ROWS = 8192
-"""Rows checked at a time, so that the check needs little memory."""
-
-
 def encode_weight(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
     """Sample weights (n,), and the first that is negative or no number."""
     numbers, problem = encode_number(values, name)
@@ -530,11 +526,9 @@ def _group_code(value: Any) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=b"protodask group").digest(), "big") >> 1
 
 
-def check_column_names(
-    found: Iterable[str], expected: Iterable[str], optional: Iterable[str] = (), where: str = "The table"
-) -> None:
+def check_column_names(found: Iterable[str], expected: Iterable[str], where: str = "The table") -> None:
     """Refuse a table that lacks columns or has others than expected."""
-    missing, further = _differing_names(found, expected, optional)
+    missing, further = _differing_names(found, expected)
     if missing or further:
         raise _other_columns(missing, further, where)
 
@@ -560,7 +554,7 @@ def columns_besides(
 
 
 def _differing_names(
-    found: Iterable[str], expected: Iterable[str], optional: Iterable[str]
+    found: Iterable[str], expected: Iterable[str], optional: Iterable[str] = ()
 ) -> tuple[list[str], list[str]]:
     present, wanted = list(found), list(expected)
     allowed = {*wanted, *optional}

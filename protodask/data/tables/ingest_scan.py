@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.rows import BlockNumbers
+from protodask.data.arrays.rows import REMOVE, BlockNumbers
 from protodask.data.format.schema import FEATURES, MARKED, WEIGHT, Column, Label, LabelKey, check_block_rows
 from protodask.data.tables.encoding import (
     FILL,
     MISSING,
-    REMOVE,
     UNSEEN,
     BadRows,
     KeptTable,

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from protodask.data.places.bounded import PIECE_BYTES
 from protodask.data.places.locations import file_system, is_url, locate, storage_errors
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
@@ -35,7 +36,6 @@ ISAL = "igzip_lib"
 """Of the errors of the package isal, by which fsspec decompresses where it is installed."""
 
 DIGEST_BYTES = 16
-PIECE_BYTES = 2**20
 
 COARSE_NS = 2 * 10**9
 """The coarsest clock of a file system, FAT's: a file that changed later than this before it was read may change once

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.array_store import ArrayStore, store_key
 from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.schema import Label
+from protodask.data.places.bounded import PIECE_BYTES
 from protodask.data.places.local_files import place_aside, remove
 from protodask.data.places.locations import gone, is_url, storage_errors
 from protodask.data.places.locks import writing_alone
@@ -25,10 +26,6 @@ from protodask.data.places.whole_files import check_file_free, write_whole
 from protodask.engine import Arrays, Layout, Sink
 from protodask.errors import InputError, needed
 from protodask.places import mask
-
-PIECE = 2**20
-"""Bytes that are copied at a time."""
-
 
 OTHER_ENDINGS = (".txt", ".tsv", ".xlsx", ".xls", ".json", ".feather", ".arrow", ".pq", ".parq", ".gz", ".zip")
 """Of files of other kinds: what is written at such a place is no such file."""
@@ -213,5 +210,5 @@ def _csv_file(where: str, overwrite: bool, n_blocks: int, columns: Columns) -> I
 def _joined(lines: _LinesSink, n_blocks: int) -> Iterator[bytes]:
     for number in range(n_blocks):
         with open(lines.path(number), "rb") as file:
-            while piece := file.read(PIECE):
+            while piece := file.read(PIECE_BYTES):
                 yield piece

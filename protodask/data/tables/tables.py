@@ -317,4 +317,4 @@ def check_same_columns(table: Partitions) -> None:
     """Refuse a table that is made of tables of other columns than the first has."""
     (_, expected), *others = names_by_table(table).items()
     for where, names in others:
-        check_column_names(names, expected, where=where)
+        check_column_names(names, expected, where)

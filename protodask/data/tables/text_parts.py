@@ -18,12 +18,10 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.places.bounded import read_up_to
+from protodask.data.places.bounded import PIECE_BYTES, read_up_to
 from protodask.data.tables.source_files import changed_meanwhile, is_packed, open_file, table_errors
 from protodask.errors import InputError
 from protodask.places import mask
-
-PIECE_BYTES = 2**20
 
 LONGEST_LINE_BYTES = 2**24
 """A line that is longer is none of a table; it would have to be in memory as a whole."""
