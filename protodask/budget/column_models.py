@@ -226,18 +226,16 @@ def _expansion(features: FeatureSet, folds: Sequence[_FoldDone], grouped: bool) 
     return Expansion(features, right / weight, None, seconds, noise)
 
 
-def is_own(error: BaseException) -> bool:
-    """Whether a fit that fails so fails by itself: its data or their numbers, not storage, cluster or memory."""
-    if isinstance(error, ProtodaskError):
-        return isinstance(error, InputError)
-    return isinstance(error, ValueError | ArithmeticError)
-
-
 def own_failure(error: BaseException) -> str:
-    """What is reported of a fit that failed by itself; any other error is raised again."""
-    if not is_own(error):
+    """What is reported of a fit that failed by itself: by its data or their numbers, not by storage, cluster or memory.
+
+    Any other error is raised again.
+    """
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, ProtodaskError) or not isinstance(error, ValueError | ArithmeticError):
         raise error
-    return str(error) if isinstance(error, ProtodaskError) else f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}"
 
 
 LONGEST_NAME = 40

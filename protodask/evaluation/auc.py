@@ -26,7 +26,7 @@ from protodask.evaluation.auc_interval import (
     half_width,
     widened,
 )
-from protodask.evaluation.given_rows import check_rows, require, source_of, usable_weights
+from protodask.evaluation.given_rows import check_rows, require, source_of, too_heavy, usable_weights
 from protodask.evaluation.interval import Interval, check_confidence, is_share
 from protodask.evaluation.rank_cells import (
     SUM_BYTES,
@@ -163,9 +163,7 @@ def _check_totals(totals: ClassTotals) -> ClassTotals:
             "no-rows", "There is nothing to evaluate: no row has a positive weight.", "Give at least one that has."
         )
     if not np.isfinite(totals.weight).all():
-        raise InputError(
-            "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."
-        )
+        raise too_heavy()
     return totals
 
 

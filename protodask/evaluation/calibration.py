@@ -31,16 +31,13 @@ from protodask.data.format.schema import Label
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
 from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
-from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
+from protodask.evaluation.control_points import MOST_BINS, ScoredRows, SplineSettings, class_rows, fit_splines
 from protodask.evaluation.given_rows import check_rows, squared
 from protodask.evaluation.interval import normal_quantile
 from protodask.evaluation.model_scores import model_outcomes
 from protodask.evaluation.outcomes import Outcomes
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.splines import SplineCalibration
-
-MOST_BINS = 1000
-"""Beyond this no bin would say anything, and a curve of many classes would need memory to speak of."""
 
 
 @dataclass(frozen=True)

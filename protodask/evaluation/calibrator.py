@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from protodask.data.arrays.model_arrays import digest_arrays
-from protodask.data.arrays.rows import FILL_IN
+from protodask.data.arrays.rows import REMOVE
 from protodask.data.arrays.values import unmasked
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
@@ -156,7 +156,7 @@ def read_plain(block: Block) -> ScoredRows:
     """Scores and outcomes as they are, or an error that names the first row that cannot be used."""
     x, y, weight = row_numbers(block, SCORE), row_numbers(block, OUTCOME), usable_weights(block)
     for name, values in ((SCORE, x), (OUTCOME, y)):
-        require(block, np.isfinite(values), f"The {name} of row {{row}} is missing or infinite.", FILL_IN)
+        require(block, np.isfinite(values), f"The {name} of row {{row}} is missing or infinite.", REMOVE)
     if weight is None:
         return ScoredRows((x,), (y,), np.ones(len(x)))
     kept = weight > 0

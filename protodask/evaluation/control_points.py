@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.records import Integers, merged_by
 from protodask.errors import InputError
+from protodask.evaluation.given_rows import too_heavy
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.score_bins import (
     BoundedBins,
@@ -63,7 +64,7 @@ LEAST_WEIGHT = 1e-280
 """Below this products of weights and scores lose digits."""
 
 MOST_BINS = 1000
-"""Beyond this no bin would say anything."""
+"""Beyond this no bin would say anything, and a curve of many classes would need memory to speak of."""
 
 
 WEIGHT, SCORE, OUTCOME = range(3)
@@ -253,9 +254,7 @@ def outcome_range(outcome: Floats, weight: Floats) -> OutcomeRange:
 def _check_ranges(ranges: tuple[OutcomeRange, ...]) -> None:
     weight = ranges[0].weight
     if weight == np.inf:
-        raise InputError(
-            "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."
-        )
+        raise too_heavy()
     if 0 < weight < LEAST_WEIGHT:
         raise InputError(
             "bad-value",

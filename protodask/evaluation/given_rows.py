@@ -61,13 +61,18 @@ def check_weight(weight: float, squares: float = 1.0) -> None:
             "Divide all weights by one number.",
         )
     if weight > 0:
-        raise InputError(
-            "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."
-        )
+        raise too_heavy()
     raise InputError(
         "no-rows",
         f"There is nothing to evaluate: the weights of the rows add up to {weight:g}.",
         "Give at least one row of positive weight.",
+    )
+
+
+def too_heavy() -> InputError:
+    """The error of weights whose sum overflows."""
+    return InputError(
+        "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."
     )
 
 

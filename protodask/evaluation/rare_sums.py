@@ -41,8 +41,6 @@ def moments(values: Floats, weights: Floats | None = None) -> Moments:
         return Moments(float(weight), float(weighed.sum()), float((weighed * values).sum()))
 
 
-NOTHING = Moments(0.0, 0.0, 0.0)
-
 FEW = 60.0
 """Amounts that came, from which on those that could have come say no more."""
 

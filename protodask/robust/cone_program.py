@@ -55,7 +55,6 @@ class Answer:
     weights: Floats
     """(D,)."""
     intercept: float
-    slack: Floats
     """(N,)."""
     multipliers: Floats
     """`alpha`, (N,)."""
@@ -283,7 +282,6 @@ def solve_program(terms: Terms, sign: Floats, costs: Floats, objective: float, s
     return Answer(
         x[:features],
         float(x[features]),
-        x[features + 1 : features + 1 + samples],
         duals[program.top],
         _points(terms, sign, numbers, program, duals),
         str(result.status),

@@ -22,7 +22,7 @@ from protodask.engine.records import taken, with_arrays
 from protodask.errors import InputError
 from protodask.robust.brackets import bracket
 from protodask.robust.bundle import PlaneFit
-from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, entries_of, solve_program
+from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, entries_of, solve_program
 from protodask.robust.terms import Floats, Terms
 from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of, relative_gap
 
@@ -46,8 +46,6 @@ class Solution(PlaneFit):
     slack: Floats
     """`xi`, the hinge of the brackets at this plane, (N,)."""
     attempts: int
-    primal_residual: float
-    """How far the solver's own slacks were from the hinges at its plane, at most, relative to 1 + the largest."""
 
     @property
     def gap(self) -> float:
@@ -107,7 +105,6 @@ def solve_conic(
         found.iterations,
         slack=np.maximum(1.0 + values + sign * plane.intercept, 0.0),
         attempts=found.attempts,
-        primal_residual=found.primal_residual,
     )
 
 
@@ -132,7 +129,7 @@ def _without_margin(terms: Terms, sign: Floats, kept_sign: Floats) -> Solution:
     slack = np.maximum(1.0 - sign * side, 0.0)
     weights = np.zeros(terms.mean_low.shape[1])
     status = "one class" if side else "no cost"
-    return Solution(weights, -side, 0.0, 0.0, status, 0, slack=slack, attempts=0, primal_residual=0.0)
+    return Solution(weights, -side, 0.0, 0.0, status, 0, slack=slack, attempts=0)
 
 
 def _moved(terms: Terms, centre: Floats, unit: float) -> Terms:
@@ -160,7 +157,6 @@ class _Found:
     status: str = "not asked"
     iterations: int = 0
     attempts: int = 0
-    primal_residual: float = 0.0
 
     def ends(self, gap: float) -> bool:
         """Whether the two meet."""
@@ -195,7 +191,6 @@ def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> _Found:
                 answer.status,
                 found.iterations + answer.iterations,
                 found.attempts + 1,
-                _slack_difference(terms, sign, answer, unit),
             )
             if found.ends(gap):
                 return found
@@ -231,10 +226,3 @@ def _first_plane(terms: Terms, sign: Floats, costs: Floats) -> Plane:
     # 2 / |difference|^2 puts the labels' means at the margins.
     planes = (plane_of(terms, sign, costs, towards * (2 / square * 4.0**power), 0.0) for power in range(-8, 5))
     return min(plane, *planes, key=lambda candidate: candidate.objective)
-
-
-def _slack_difference(terms: Terms, sign: Floats, answer: Answer, unit: float) -> float:
-    """How far the solver's slacks are below the hinges at its own plane, at most."""
-    values, _ = bracket(terms, sign, answer.weights / unit)
-    hinges = np.maximum(1.0 + values + sign * answer.intercept, 0.0)
-    return float(np.max(np.maximum(hinges - answer.slack, 0.0)) / (1.0 + hinges.max()))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask.budget import column_models as column_models_module
-from protodask.budget.column_models import ColumnFits, CrossValidation, column_expander, is_own, set_name
+from protodask.budget.column_models import ColumnFits, CrossValidation, column_expander, own_failure, set_name
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, feature_columns, restricted
 from protodask.budget.noise import PARTS
@@ -361,13 +361,13 @@ def test_expand__passes_on_what_the_listener_raises(data: Dataset) -> None:
     assert len(heard) == 1
 
 
-def test_is_own__is_what_the_data_or_their_numbers_cause() -> None:
-    assert is_own(InputError("bad-value", "a.", "b."))
-    assert is_own(FloatingPointError())
-    assert is_own(np.linalg.LinAlgError())
-    assert not is_own(FormatError("bad-value", "a.", "b."))
-    assert not is_own(StorageError("bad-value", "a.", "b."))
-    assert not is_own(MemoryError())
+def test_own_failure__is_what_the_data_or_their_numbers_cause() -> None:
+    assert own_failure(InputError("bad-value", "a.", "b.")) == "a. b."
+    assert own_failure(FloatingPointError("c")) == "FloatingPointError: c"
+    assert own_failure(np.linalg.LinAlgError("c")) == "LinAlgError: c"
+    for error in FormatError("bad-value", "a.", "b."), StorageError("bad-value", "a.", "b."), MemoryError():
+        with pytest.raises(type(error)):
+            own_failure(error)
 
 
 def test_expander__refuses_what_does_not_fit_before_a_row_is_read(data: Dataset) -> None:

@@ -25,7 +25,7 @@ from protodask.evaluation.policy import (
     finish_policy,
     policy_sums,
 )
-from protodask.evaluation.rare_sums import NOTHING
+from protodask.evaluation.rare_sums import Moments
 from protodask.evaluation.ratio import NO_ROWS
 
 Arrays = dict[str, Any]
@@ -257,7 +257,7 @@ def test_policy_value__arrays_of_other_kinds(kind: str, estimator: Estimator) ->
 def test_merge_policies__is_a_monoid(seeds: list[int]) -> None:
     question = PolicyQuestion()
     one, two, three = (policy_sums(Block(0, 0, example(9, seed)), question) for seed in seeds)
-    nothing = PolicySums(0, 0, 0.0, NO_ROWS, NO_ROWS, *(NOTHING,) * 6, np.inf, -np.inf)
+    nothing = PolicySums(0, 0, 0.0, NO_ROWS, NO_ROWS, *(Moments(0.0, 0.0, 0.0),) * 6, np.inf, -np.inf)
     left = add_records(add_records(one, two), three)
     right = add_records(one, add_records(two, three))
     for first, second in (

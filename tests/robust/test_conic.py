@@ -101,7 +101,6 @@ def test_solve_conic__reports_what_its_plane_costs_and_a_bound(
     assert_allclose(solution.slack, np.maximum(1 + y * solution.intercept + values, 0.0), atol=1e-10)
     assert_allclose(solution.objective, solution.weights @ solution.weights / 2 + costs @ solution.slack, rtol=1e-7)
     assert -1e-10 * solution.objective <= solution.gap <= 1e-6 * solution.objective
-    assert solution.primal_residual < 1e-5
     rng = np.random.default_rng(seed)
     for step in rng.normal(size=(5, features)):
         weights = solution.weights + 10.0 ** rng.uniform(-4, 0) * step
@@ -284,7 +283,7 @@ def test_solve_conic__goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -
 def test_solve_conic__does_not_believe_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = draw(1, 20, 4, intersected=True)
     y = with_both_labels(drawn.y)
-    lie = cone_program.Answer(np.ones(4), 0.0, np.zeros(20), np.full(20, 1e3), np.zeros((20, 4)), "Solved", 9)
+    lie = cone_program.Answer(np.ones(4), 0.0, np.full(20, 1e3), np.zeros((20, 4)), "Solved", 9)
     monkeypatch.setattr(conic, "solve_program", lambda *_: lie)
     with refused("no-convergence", "Solved", "1.0e-06"):
         solve_conic(drawn.terms, y, 1.0)
