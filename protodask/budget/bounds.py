@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion, FeatureSet
 from protodask.budget.noise import CONFIDENCE
-from protodask.budget.polynomials import Floats
+from protodask.engine.records import Floats
 
 Masks = NDArray[np.int64]
 """Sets of features as numbers: feature `f` is in a set where bit `f` of its number is 1."""

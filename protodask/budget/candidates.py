@@ -16,7 +16,8 @@ import numpy as np
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion, FeatureSet
-from protodask.budget.polynomials import Flags, Floats, Integers, evaluate, never_below, position, position_after
+from protodask.budget.polynomials import Flags, evaluate, never_below, position, position_after
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 
 MARGIN = 1e-12

@@ -38,11 +38,11 @@ from protodask.budget.measuring import (
     item_size,
     sizes_of,
 )
-from protodask.budget.polynomials import Floats
 from protodask.budget.prediction import Prediction, Predictor, look_up_all, measure_overhead
 from protodask.budget.recorded import recorded
 from protodask.data.tables.frames import array_of_names
 from protodask.engine import EngineLike, open_engine
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
 from protodask.prototypes.estimator_rows import checked_labels

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.polynomials import Floats, evaluate, first_range_below, position, position_after
+from protodask.budget.polynomials import evaluate, first_range_below, position, position_after
+from protodask.engine.records import Floats
 from protodask.errors import InputError, refusing
 
 LARGEST_COEFFICIENT = 1e200

@@ -13,9 +13,9 @@ import numpy as np
 
 from protodask.budget.costs import CostCurves, padded
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.polynomials import Integers
 from protodask.data.format.schema import FEATURES, Column
 from protodask.engine import Block
+from protodask.engine.records import Integers
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, refusing, some
 from protodask.prototypes.training_data import TrainingData

@@ -16,8 +16,9 @@ from protodask.budget.candidates import Candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
 from protodask.budget.lookup import Lookup, check_items
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.polynomials import evaluate
 from protodask.budget.skyline import Listing
+from protodask.engine.records import Floats
 
 
 @dataclass(frozen=True)

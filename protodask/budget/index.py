@@ -15,8 +15,9 @@ from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
 from protodask.budget.lookup import LARGEST, Lookup, as_item
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.polynomials import evaluate
 from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 
 

@@ -38,12 +38,13 @@ from protodask.budget.costs import MOST_COEFFICIENTS, CostCurves
 from protodask.budget.expansions import Expansion, FeatureSet, describe_expansion, parse_expansion
 from protodask.budget.greedy_index import GreedyIndex, Grown, index_sequences
 from protodask.budget.index import BudgetIndex
-from protodask.budget.polynomials import Floats, position, position_after, sizes_at
+from protodask.budget.polynomials import position, position_after, sizes_at
 from protodask.budget.skyline import MOST_ENTRIES, Presence, count_entries
 from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import Fields, RecordKind, recognize, unseal
 from protodask.data.places.whole_files import check_file_free, replace_file
+from protodask.engine.records import Floats
 from protodask.errors import FormatError, InputError, named_twice, refusing
 from protodask.places import mask
 

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 from protodask.budget.candidates import Candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, FeatureSet
-from protodask.budget.polynomials import Flags, Floats, Integers, evaluate, horner, plain_rows
+from protodask.budget.polynomials import Flags, evaluate, horner, plain_rows
 from protodask.budget.skyline import MARGIN, TINY, Listing
 from protodask.data.arrays.values import unmasked
 from protodask.engine.lazy import is_lazy, map_values
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError, refusing
 
 CHUNK_ITEMS = 8192

@@ -14,9 +14,9 @@ from sklearn.utils import check_random_state
 
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.noise import Estimate
-from protodask.budget.polynomials import Floats
 from protodask.data.tables.frames import array_of_names, refuse_ungrouped
 from protodask.engine import Engine, one_blas_thread, thread_engine
+from protodask.engine.records import Floats
 from protodask.engine.together import each_together
 from protodask.errors import InputError, refusing
 from protodask.prototypes.estimator import PrototypeSetClassifier

@@ -24,8 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
 
 from protodask.budget.costs import padded
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.polynomials import evaluate
 from protodask.engine import one_blas_thread
+from protodask.engine.records import Floats
 from protodask.errors import InputError, refusing
 from protodask.evaluation.interval import is_real
 

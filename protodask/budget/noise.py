@@ -45,10 +45,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from protodask.budget.polynomials import Floats
 from protodask.data.arrays.keyed import dealt
 from protodask.data.arrays.values import unmasked
 from protodask.data.tables.frames import array_of_names, refuse_ungrouped
+from protodask.engine.records import Floats
 from protodask.errors import InputError, refusing
 
 CONFIDENCE = 0.95

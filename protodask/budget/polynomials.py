@@ -13,8 +13,8 @@ import struct
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from protodask.engine.records import Floats, Integers
+
 Flags = NDArray[np.bool_]
 
 FEW_POLYNOMIALS = 16

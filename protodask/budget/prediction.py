@@ -17,7 +17,8 @@ from protodask.budget.index import BudgetIndex
 from protodask.budget.lookup import SLACK, as_items
 from protodask.budget.matrix_models import Model, predict_row
 from protodask.budget.measuring import Clock, Extractor, checked_size, sizes_of, undisturbed, vector
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.polynomials import evaluate
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protodask.budget.column_folder import BudgetFolder, load_column_budget
 from protodask.budget.lookup import SLACK, as_item, check_items
 from protodask.budget.noise import CONFIDENCE
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.polynomials import evaluate
 from protodask.data import Label
 from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.data.tables.encoding import encode_number
@@ -25,6 +25,7 @@ from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.source_files import check_present
 from protodask.data.tables.table_files import check_parquet
 from protodask.data.tables.tables import Partitions
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.places import mask
 

@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.budget.candidates import Candidates
-from protodask.budget.polynomials import Floats, Integers, is_below, position, position_after, sign_cuts, sizes_at
-from protodask.engine.records import joined, taken
+from protodask.budget.polynomials import is_below, position, position_after, sign_cuts, sizes_at
+from protodask.engine.records import Floats, Integers, joined, taken
 
 MARGIN = 1e-12
 """Relative: thousands of roundings of Horner's rule, and far less than what anybody can measure of a cost."""

@@ -19,9 +19,8 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from protodask.engine.records import Floats
 
 NEGLIGIBLE = 1e-25
 """A probability that is dropped at the end of a table."""

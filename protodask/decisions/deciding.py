@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.arrays.rows import read_rows
 from protodask.data.arrays.zarr_arrays import column_source
-from protodask.decisions.counts import Floats
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision, Flags
 from protodask.decisions.exact import exact_terms, expected_loss, general_losses, iterate_losses, quick_losses
 from protodask.decisions.group_tables import PROBABILITY
@@ -26,6 +25,7 @@ from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import check_shape, read_probabilities
 from protodask.engine import EngineLike, Source
 from protodask.engine.lazy import as_array, is_lazy
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 
 Method: TypeAlias = Literal["auto", "exact", "normal"]

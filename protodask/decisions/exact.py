@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from protodask.decisions.counts import CountTable, Floats, count_table, neighbouring_tables
+from protodask.decisions.counts import CountTable, count_table, neighbouring_tables
 from protodask.decisions.losses import LinearFractional, Loss, as_loss
 from protodask.decisions.probabilities import read_probabilities
 from protodask.decisions.quadratic import quadratic_losses, spread, whole_denominator
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 
 STEP_TERMS = 5000

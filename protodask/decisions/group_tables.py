@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 
 from protodask.decisions.decision import Decision, Flags
 from protodask.engine import Block, Engine, Reduction, Source, identity
-from protodask.engine.records import joined
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from protodask.engine.records import Floats, Integers, joined
 
 PROBABILITY = "probability"
 """Array of a block with the probability of each row."""

@@ -17,23 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.data.arrays.rows import RangedRows, RowRange
 from protodask.data.tables.frames import array_of_names, refuse_ungrouped
 from protodask.decisions.deciding import Method, check_method
-from protodask.decisions.group_tables import (
-    GROUP,
-    PROBABILITY,
-    Floats,
-    GroupDecisions,
-    Integers,
-    join_groups,
-    one_group,
-    select_rows,
-)
+from protodask.decisions.group_tables import GROUP, PROBABILITY, GroupDecisions, join_groups, one_group, select_rows
 from protodask.decisions.large import decide_ordered, decide_source
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import check_any, check_probabilities, read_probabilities
 from protodask.decisions.sets import choose_labels
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES
-from protodask.engine.records import taken
+from protodask.engine.records import Floats, Integers, taken
 from protodask.errors import InputError, refusing
 
 EXACT_ROWS = 512

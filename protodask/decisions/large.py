@@ -23,8 +23,9 @@ from protodask.decisions.group_tables import PROBABILITY
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import check_any, check_probabilities, read_probabilities
 from protodask.decisions.quadrature import SMALL, expected_losses
-from protodask.decisions.ranked import Floats, Integers, Ranking
+from protodask.decisions.ranked import Ranking
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
+from protodask.engine.records import Floats, Integers
 from protodask.evaluation.score_bins import Cuts, Scored, bin_scores, bin_source, refine_bins
 
 FEW_ROWS = 2**18

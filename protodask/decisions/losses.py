@@ -40,9 +40,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 
-Floats: TypeAlias = NDArray[np.float64]
 Form: TypeAlias = Callable[[Any, Any, Any], Any]
 
 SNAP = 1e-14

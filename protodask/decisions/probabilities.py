@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protodask.engine.records import Floats
 from protodask.errors import InputError, refusing
-
-Floats = NDArray[np.float64]
 
 
 def read_probabilities(probability: ArrayLike) -> Floats:

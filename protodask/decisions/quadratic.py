@@ -31,8 +31,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from protodask.decisions.counts import Floats, prefix_tables
+from protodask.decisions.counts import prefix_tables
 from protodask.decisions.losses import LinearFractional
+from protodask.engine.records import Floats
 
 Whole = tuple[int, int, int, int]
 

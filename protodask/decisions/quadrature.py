@@ -18,7 +18,8 @@ import math
 import numpy as np
 
 from protodask.decisions.losses import Loss
-from protodask.decisions.ranked import WINDOW, Counts, Floats, Integers
+from protodask.decisions.ranked import WINDOW, Counts
+from protodask.engine.records import Floats, Integers
 
 SMALL = 100.0
 """Variance up to which a count is taken integer by integer: 10 deviations lie between its mean and 0."""

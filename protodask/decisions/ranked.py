@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats, Integers
 from protodask.evaluation.score_bins import ScoreBins
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Complex = NDArray[np.complex128]
 
 WINDOW = 256

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.decisions.counts import CountTable, Floats, neighbouring_tables
+from protodask.decisions.counts import CountTable, neighbouring_tables
 from protodask.decisions.deciding import fewest_of_least
 from protodask.decisions.decision import HALF, Flags
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import read_rows
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 
 SUM_TOLERANCE = 1e-3

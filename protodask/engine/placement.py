@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from protodask.engine.records import Integers
 
 MOST_UNITS = 4096
 """Units of a source at most: enough for a thousand workers to have nearly equal shares, few enough to be dealt out in a

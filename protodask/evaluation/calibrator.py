@@ -16,12 +16,13 @@ from protodask.data.arrays.values import unmasked
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.engine.lazy import as_array, is_lazy, map_rows
+from protodask.engine.records import Floats
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, refusing
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
 from protodask.evaluation.given_rows import require, row_numbers, source_of, usable_weights
 from protodask.evaluation.outcomes import PROBABILITY, check_table, read_outcomes
-from protodask.prototypes.splines import Floats, Spline, apply_splines
+from protodask.prototypes.splines import Spline, apply_splines
 
 SCORE = "score"
 OUTCOME = "outcome"

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
-from protodask.engine.records import Integers, merged_by
+from protodask.engine.records import Floats, Integers, merged_by
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import too_heavy
 from protodask.evaluation.outcomes import Outcomes
@@ -50,7 +50,7 @@ from protodask.evaluation.score_bins import (
     refine_bins,
 )
 from protodask.prototypes.setting_checks import unwrap_numbers
-from protodask.prototypes.splines import Floats, Spline
+from protodask.prototypes.splines import Spline
 
 STRADDLING_SHARE = 1e-6
 """Share of the weight below which a narrow bin that reaches over an edge falls as a whole to one side of

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats, Integers
 from protodask.prototypes.kernel import KernelSide, Standardization, kernel_side
 from protodask.prototypes.panels import Panels, arrange
-from protodask.prototypes.tiles import Array, Floats, LikelihoodShape, Precision, alias_padding, sums_width
+from protodask.prototypes.tiles import Array, LikelihoodShape, Precision, alias_padding, sums_width
 
-Integers = NDArray[np.int64]
 Chosen = NDArray[np.bool_]
 Pairs = tuple[Integers, Integers]
 """Places of rows among others, ascending, and which candidates they are."""

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats, Integers
 from protodask.prototypes.kernel import Differences, Knots, ScoreKernel, Standardization
 from protodask.prototypes.tiles import Precision
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 NORMAL_SCORE, LEVEL = " (normal score)", " (level)"
 FORM_NAMES = ("", NORMAL_SCORE, LEVEL)

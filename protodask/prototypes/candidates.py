@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.data.format.schema import TARGET, Label, row_weights
 from protodask.engine import Block, Reduction, identity
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError, some
 
 SCORES = "scores"
@@ -28,9 +29,6 @@ STANDARDIZED = "standardized"
 
 HELD_OUT = "held_out"
 """Name of the weights by which held-out rows are judged, 0 for those trained on, (N,) in a training block."""
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def priority(seed: int, batch: int, rows: Integers) -> NDArray[np.uint64]:

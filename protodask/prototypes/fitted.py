@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Column, Label, feature_names
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
-from protodask.prototypes.batches import FORM_NAMES, Batch, Floats, Integers
+from protodask.prototypes.batches import FORM_NAMES, Batch
 from protodask.prototypes.kernel import ScoredColumns, ScoreKernel
 from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import keyed_draws, mix, stream_key
 from protodask.data.format.schema import GROUP, INCLUSION, TARGET, WEIGHT, Label, row_weights
 from protodask.engine import ArraySource, Block, Engine, Layout, Reduction, Source, identity, zip_sources
+from protodask.engine.records import Integers
 from protodask.engine.sources import ViewedSource, leaves
 from protodask.errors import InputError
 from protodask.prototypes.candidates import more_rows, smallest_class
@@ -27,7 +28,6 @@ FOLD = "fold"
 MAX_FOLDS = 100
 """More would be little else than leaving single rows out, at the price of a fit each; int8 holds up to 127."""
 
-Integers = NDArray[np.int64]
 Folds = NDArray[np.int8]
 
 _ROW_STREAM = 0x666F6C64

@@ -52,14 +52,12 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, TARGET, Column, row_weights
 from protodask.data.format.summary import Summary
 from protodask.engine import Block, Engine, Reduction, Source, identity, one_blas_thread
+from protodask.engine.records import Floats, Integers
 from protodask.prototypes.candidates import Sample, merge_samples, sample_of
 from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, product
 from protodask.prototypes.setting_checks import given_settings
 from protodask.prototypes.tiles import Precision
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_KNOTS = 32
 FARTHEST_SCORE = 3.0

@@ -24,8 +24,9 @@ import numpy as np
 from numpy.lib.introspect import opt_func_info
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
 from protodask.prototypes.panels import Panels, arrange
-from protodask.prototypes.tiles import Array, Floats, Precision, TileBuffers, alias_padding, kernel_tile, tile_rows
+from protodask.prototypes.tiles import Array, Precision, TileBuffers, alias_padding, kernel_tile, tile_rows
 
 FLOAT32_REACH = 177.0
 """Largest `|v s|^2` of a prototype at which float32 is precise enough. The terms of the exponent, and those of the

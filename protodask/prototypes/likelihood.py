@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
 from protodask.prototypes.batch_kernel import BatchKernel, Pairs
 from protodask.prototypes.kernel import RowSide, row_side
 from protodask.prototypes.round_sums import RoundSums, Rows, stretches
-from protodask.prototypes.tiles import Array, Floats, Precision
+from protodask.prototypes.tiles import Array, Precision
 
 
 @dataclass(frozen=True)

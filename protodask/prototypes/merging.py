@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from protodask.engine.records import Floats, Integers
 
 MERGE_TOLERANCE = 1e-6
 """Largest difference in any scaled feature `v_d x_d` at which two prototypes are the same."""

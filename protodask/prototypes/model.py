@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
-from protodask.prototypes.batches import Batch, Floats, Integers
+from protodask.prototypes.batches import Batch
 from protodask.prototypes.fitted import FittedPrototypes
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine.records import Floats
 from protodask.prototypes.batch_kernel import MOST_APART, Candidates, batch_kernels
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
@@ -36,8 +37,6 @@ from protodask.prototypes.kernel import Standardization, far_out
 from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, likelihood_kernel, merge_likelihoods
 from protodask.prototypes.solver import Evaluation, Function, solver_scale
 from protodask.prototypes.tiles import Precision
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

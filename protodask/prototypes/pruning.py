@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
+from protodask.engine.records import Floats, Integers
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.prototypes.batch_kernel import Candidates
@@ -35,9 +36,6 @@ from protodask.prototypes.round_sums import meetings
 from protodask.prototypes.setting_checks import check_count
 from protodask.prototypes.solver import solve
 from protodask.prototypes.tiles import tile_rows
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 PRUNED = "pruned"
 """Where the provenance of a model keeps what it was pruned from."""

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
 from protodask.prototypes.batch_kernel import BatchKernel, Pairs
 from protodask.prototypes.kernel import RowSide, exponentiate, product
 from protodask.prototypes.tiles import (
     SUMMED_ROWS,
     Array,
     BatchMemory,
-    Floats,
     Precision,
     RowShape,
     likelihood_lengths,

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Engine, Source, zip_sources
+from protodask.engine.records import Floats, Integers
 from protodask.prototypes.config import FitConfig, stage_row_bytes, staged_rows
 from protodask.prototypes.forms import Forms
 from protodask.prototypes.history import Callback, IterationDone, StageRecord
@@ -28,9 +29,6 @@ from protodask.prototypes.solver import AFTER_STEPS, TO_THE_END, Function, Itera
 from protodask.prototypes.staging import take_stage
 from protodask.prototypes.steps import Steps, stepping_start
 from protodask.prototypes.training_data import TrainingData
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 FINISHING = 12
 """Iterations on all rows at the end of a round whose held-out rows lose an e-th of what the marginals do.

@@ -31,11 +31,10 @@ from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.own_folder import SETTINGS_FILE, make_folder
 from protodask.data.places.records import CHECKSUM, Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.whole_files import write_whole
+from protodask.engine.records import Floats
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.places import mask
 from protodask.prototypes.solver import Evaluation, Function
-
-Floats = NDArray[np.float64]
 
 RUN_FORMAT = "protodask-run"
 RUN_VERSION = 1

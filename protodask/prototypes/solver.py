@@ -22,14 +22,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.engine import one_blas_thread
+from protodask.engine.records import Floats
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
-
-Floats = NDArray[np.float64]
 
 
 class Evaluation(NamedTuple):

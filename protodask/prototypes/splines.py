@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
+
 if TYPE_CHECKING:
     from protodask.data.format.schema import Label
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

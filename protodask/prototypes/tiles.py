@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
+
 Precision = Literal["float32", "float64"]
-Floats = NDArray[np.float64]
 Array = NDArray[Any]
 
 TILE_ENTRIES = 2**21

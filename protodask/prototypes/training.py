@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
-from protodask.engine.records import taken
+from protodask.engine.records import Floats, Integers, taken
 from protodask.errors import InputError
 from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.batches import Batch
@@ -32,10 +32,6 @@ from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
 from protodask.prototypes.training_data import TrainingData, check_size, forms_of
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 
 STANDARDIZED_SHARE = 16
 """Of what a process may keep, that part may be rows in standard units beside those in memory, of one of several fits at

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine.records import taken
-from protodask.robust.terms import Floats, Terms
+from protodask.engine.records import Floats, taken
+from protodask.robust.terms import Terms
 
 NEGLIGIBLE = 1e-150
 """Gains below this share of a sample's largest have squares that vanish; leaving them out costs that share."""

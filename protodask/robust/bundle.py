@@ -29,6 +29,7 @@ from typing import Literal
 import numpy as np
 
 from protodask.engine import Engine, Source, one_blas_thread
+from protodask.engine.records import Floats
 from protodask.robust.master import Center, Step, lower_bound, minimize_model
 from protodask.robust.minorants import Minorants, first_cuts
 from protodask.robust.passes import (
@@ -41,7 +42,6 @@ from protodask.robust.passes import (
     hinge_curvature,
     spread_curvature,
 )
-from protodask.robust.terms import Floats
 from protodask.robust.weak_duality import relative_gap
 
 LADDER = (1.0, 0.3, 0.1, 0.03, 0.01)

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from protodask.engine.records import Floats
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.solver import Evaluation
 from protodask.robust.bundle import LADDER, Evaluate
 from protodask.robust.passes import Answer, Cuts, Near, Question, curvature_shape
-from protodask.robust.terms import Floats
 
 STAGE = "bundle"
 """Names the log in the run directory."""

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
 from protodask.robust.brackets import worst_means
 from protodask.robust.chernoff import Scaled, log_bounds, scaled
 from protodask.robust.formulations import known_to, named, unit_terms
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 from protodask.robust.uncertain_rows import UncertainRows
 
 BOUNDS = ("nothing", "the support", "Chernoff's bound", "Chebyshev's inequality")

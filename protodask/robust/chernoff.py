@@ -19,9 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protodask.engine.records import taken
+from protodask.engine.records import Floats, taken
 from protodask.robust.spread import largest_growth, variance
-from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
 
 STRIDE, MOST_STRIDES = 4.0, 200

@@ -20,6 +20,7 @@ from protodask.data.places.own_folder import temporary_folder
 from protodask.data.tables.frames import column_labels, in_frame, in_pandas
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import as_array, is_lazy, map_rows
+from protodask.engine.records import Floats
 from protodask.errors import InputError, some
 from protodask.prototypes.estimator_rows import (
     RowsClassifierMixin,
@@ -48,7 +49,6 @@ from protodask.robust.kept_terms import UncertainSource
 from protodask.robust.measures import certified_sums, checked_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
-from protodask.robust.terms import Floats
 from protodask.robust.training import (
     OnPass,
     RowsOfColumns,

@@ -12,10 +12,10 @@ from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.data.tables.frames import column_values
 from protodask.engine import Block, array_source
+from protodask.engine.records import Floats
 from protodask.errors import InputError, refusing, some
 from protodask.robust.kept_terms import UncertainSource
 from protodask.robust.model import RobustModel
-from protodask.robust.terms import Floats
 from protodask.robust.uncertain_columns import uncertain_columns
 from protodask.robust.uncertain_rows import BOUNDS, UncertainRows
 

@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from protodask.engine.records import Floats, Integers
 from protodask.errors import needed
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 
 MOST_ENTRIES = 1_000_000
 """Numbers in the matrix of the largest program that is solved.
@@ -44,8 +45,6 @@ Of 60 drawn intersected programs of up to 30 samples and 50 features, solved twi
 """
 
 SETUPS: tuple[Setup, ...] = ("as scaled", "balanced", "patient")
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

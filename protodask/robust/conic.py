@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.engine.records import taken, with_arrays
+from protodask.engine.records import Floats, taken, with_arrays
 from protodask.errors import InputError
 from protodask.robust.brackets import bracket
 from protodask.robust.bundle import PlaneFit
 from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, entries_of, solve_program
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of, relative_gap
 
 CEILINGS = (1e3, 1e6)

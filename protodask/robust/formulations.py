@@ -27,9 +27,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.robust.spread import nu
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 from protodask.robust.uncertain_rows import UncertainRows
 
 Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]

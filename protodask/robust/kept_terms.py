@@ -26,12 +26,13 @@ from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import RecordKind, recognize, unseal
 from protodask.data.places.storage import Kind, find_group, published
 from protodask.engine import Arrays, Block, Engine, Source, array_source
+from protodask.engine.records import Floats
 from protodask.errors import InputError, StorageError
 from protodask.evaluation.given_rows import usable_weights
 from protodask.places import mask
 from protodask.robust.formulations import SPREAD_TOLERANCE, unit_terms
 from protodask.robust.passes import Samples, tiles
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 from protodask.robust.uncertain_rows import UncertainRows
 
 TERMS = Kind("terms", "protodask-robust-terms")

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from protodask.engine.records import Floats
 from protodask.robust.cone_program import GatheredMatrix, load_clarabel
 from protodask.robust.passes import Cuts, curvature_shape
-from protodask.robust.terms import Floats
 
 ULP = float(np.finfo(np.float64).eps)
 

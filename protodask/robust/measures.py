@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, open_engine
+from protodask.engine.records import Floats
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.robust.certified import BOUNDS
 from protodask.robust.formulations import check_eps
 from protodask.robust.kept_terms import RowsOfBlock
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
-from protodask.robust.terms import Floats
 
 
 @dataclass(frozen=True)

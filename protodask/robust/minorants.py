@@ -21,10 +21,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine.records import joined, taken
+from protodask.engine.records import Floats, joined, taken
 from protodask.robust.master import Hinges, Model, Multipliers
 from protodask.robust.passes import Answer, Cuts, Survey
-from protodask.robust.terms import Floats
 
 MOST_CUTS = 300
 """More are thinned out to those that took part in bounds most recently."""

@@ -19,7 +19,7 @@ from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read
 from protodask.data.format.schema import Column, Label, feature_names
 from protodask.data.places.records import Fields, RecordKind, Relative, hash_json
 from protodask.data.places.storage import Kind
-from protodask.engine.records import taken
+from protodask.engine.records import Floats, taken
 from protodask.errors import FormatError, InputError
 from protodask.prototypes.table_model import find_model, read_table, table_fields, write_model
 from protodask.prototypes.tiles import Precision
@@ -27,7 +27,6 @@ from protodask.robust.brackets import TILE
 from protodask.robust.certified import knowledge
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Formulation, certifying, named
-from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
 

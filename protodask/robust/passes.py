@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 
 from protodask.engine import Block, Reduction, add_records, identity
-from protodask.engine.records import joined, merged_by, taken
+from protodask.engine.records import Floats, joined, merged_by, taken
 from protodask.robust.brackets import Extremes, extremes
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 
 MOST_CURVED = 300
 """Features up to which curvature is a matrix; beyond, its diagonal, which takes a few passes more.

@@ -10,9 +10,9 @@ from scipy import stats
 
 from protodask.data.arrays.values import unmasked
 from protodask.data.tables.frames import any_missing, array_of_names
+from protodask.engine.records import Floats
 from protodask.errors import InputError, refusing, some
 from protodask.evaluation.interval import check_confidence
-from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import LARGEST, UncertainRows
 
 Support = Literal["widened", "range"]

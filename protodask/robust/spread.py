@@ -39,8 +39,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from protodask.engine.records import Floats
 from protodask.errors import InputError
-from protodask.robust.terms import Floats
 
 TOLERANCE = 1e-6
 """How far `nu` may lie above its exact value, relative to it."""

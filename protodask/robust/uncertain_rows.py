@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.arrays.values import unmasked
+from protodask.engine.records import Floats
 from protodask.errors import InputError, refusing
-from protodask.robust.terms import Floats
 
 ROUNDING = 8
 """Statements may contradict each other by so many units of the last place of the coarsest type they were given in.

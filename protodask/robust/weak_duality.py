@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from protodask.engine.records import Floats
 from protodask.robust.brackets import bracket
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 
 NOISE = 1e-14
 """Share of its cost below which a multiplier counts as 0."""

@@ -21,13 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats, Integers
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.tiles import Precision
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from protodask.data.tables.frames import (
     refuse_lazy,
 )
 from protodask.engine.lazy import is_lazy, map_rows
+from protodask.engine.records import Floats
 from protodask.errors import InputError, named_twice
 from protodask.prototypes.prediction_columns import (
     FAMILIARITY,
@@ -40,8 +41,6 @@ from protodask.scoring.rows import by_name
 
 BATCH_ROWS = 65_536
 """Rows of a stream that are scored at a time; larger batches are cut."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

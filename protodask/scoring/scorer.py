@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.tables.encoding import Unseen
+from protodask.engine.records import Floats
 from protodask.prototypes.fitted import FittedPrototypes, familiarity, probabilities
-from protodask.scoring.formula import Floats, Formula
+from protodask.scoring.formula import Formula
 from protodask.scoring.rows import RowReader
 
 TILE_ENTRIES = 2**18

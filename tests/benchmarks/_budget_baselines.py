@@ -16,18 +16,9 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion
 from protodask.budget.index import BudgetIndex
 from protodask.budget.lookup import CHUNK_ITEMS, LARGEST, Lookup, as_item, as_items
-from protodask.budget.polynomials import (
-    Floats,
-    Integers,
-    evaluate,
-    horner,
-    plain_rows,
-    position,
-    position_after,
-    sign_cuts,
-    sizes_at,
-)
+from protodask.budget.polynomials import evaluate, horner, plain_rows, position, position_after, sign_cuts, sizes_at
 from protodask.budget.skyline import Listing
+from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
 
 CHUNK_VALUES = 2**22

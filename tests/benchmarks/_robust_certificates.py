@@ -23,8 +23,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.records import Floats
 from protodask.robust.brackets import NEGLIGIBLE, worst_means
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 
 Tail = Literal["bernstein", "chebyshev"]
 """How the spread bounds a probability: `kappa = sqrt(2 log(1 / eps))`, or `sqrt((1 - eps) / eps)` (MC)."""

@@ -14,7 +14,8 @@ from support.errors import refused
 from protodask.budget import MeasuredCosts, measure_costs
 from protodask.budget.costs import CostCurves
 from protodask.budget.measuring import as_coefficients, costs_of, fit_quantile, item_size, sizes_of
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.polynomials import evaluate
+from protodask.engine.records import Floats
 
 
 class Clock:

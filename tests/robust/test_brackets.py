@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 from reference import brackets as reference
 from support.robust_terms import Drawn, draw, sample_of
 
-from protodask.engine.records import taken
+from protodask.engine.records import Floats, taken
 from protodask.robust import brackets
 from protodask.robust.brackets import NEGLIGIBLE, _fractions, _limits, bracket, clipped_to_ball, extremes, worst_means
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 
 SEEDS = st.integers(0, 10**6)
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 8))

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from support.robust_terms import draw
 
+from protodask.engine.records import Floats
 from protodask.robust.brackets import bracket
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 
 SEEDS = st.integers(0, 10**6)
 

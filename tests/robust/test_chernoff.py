@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from reference.uncertain_sets import two_points
 from scipy.optimize import minimize_scalar
 
+from protodask.engine.records import Floats
 from protodask.robust import UncertainRows
 from protodask.robust.brackets import worst_means
 from protodask.robust.certified import BOUNDS, knowledge
 from protodask.robust.chernoff import log_bounds, scaled
 from protodask.robust.formulations import largest_deviation, unit_terms
 from protodask.robust.spread import largest_growth
-from protodask.robust.terms import Floats
 
 SEEDS = st.integers(0, 10**6)
 MEANS = 4001

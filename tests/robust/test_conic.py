@@ -12,11 +12,12 @@ from sklearn.svm import SVC
 from support.errors import refused
 from support.robust_terms import draw, sample_of
 
+from protodask.engine.records import Floats
 from protodask.errors import Code
 from protodask.robust import cone_program, conic
 from protodask.robust.brackets import bracket
 from protodask.robust.conic import solve_conic
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.terms import Terms
 from protodask.robust.weak_duality import best_intercept
 
 SEEDS = st.integers(0, 10**6)

@@ -11,12 +11,12 @@ from support.errors import refused
 
 from protodask.data.format.schema import TARGET, WEIGHT, Column
 from protodask.engine import add_records, array_source, thread_engine
+from protodask.engine.records import Floats
 from protodask.robust.certified import BOUNDS
 from protodask.robust.classifier_rows import RowsOfArrays
 from protodask.robust.config import RobustConfig
 from protodask.robust.measures import NOTHING, CertifiedSums, certified_sums, evaluate_robust
 from protodask.robust.model import RobustModel
-from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.robust_problems import Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine
+from protodask.engine.records import Floats
 from protodask.robust.master import Multipliers
 from protodask.robust.minorants import KEPT, MOST_CUTS, MOST_DETAILS, MOST_HINGES, Minorants, first_cuts
 from protodask.robust.passes import EVALUATE, SURVEY, Answer, Question
-from protodask.robust.terms import Floats
 
 N_NEAR = 10
 

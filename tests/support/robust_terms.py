@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from reference.brackets import Sample
 
-from protodask.robust.terms import Floats, Terms
+from protodask.engine.records import Floats
+from protodask.robust.terms import Terms
 
 
 @dataclass(frozen=True)

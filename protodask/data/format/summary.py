@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
-
-Floats = NDArray[np.float64]
-
+from protodask.engine.records import Floats
 
 ROUNDING = 1e-9
 """Of sums of squares, relative to them."""

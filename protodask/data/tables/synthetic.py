@@ -19,6 +19,7 @@ from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column, check_block_rows, check_dtype
 from protodask.data.format.writer import write_dataset
 from protodask.engine import Arrays, EngineLike, Layout, choose_block_rows
+from protodask.engine.records import Floats
 from protodask.errors import InputError
 
 SyntheticName = Literal["checker", "xor", "digits", "blobs"]
@@ -26,7 +27,6 @@ SyntheticName = Literal["checker", "xor", "digits", "blobs"]
 GRANULE_ROWS = 2048
 """Rows drawn from one random stream: the stream is keyed by the granule's number, so that any row can be made alone."""
 
-Floats = NDArray[np.float64]
 Drawn = tuple[NDArray[np.floating], NDArray[np.int32]]
 
 
