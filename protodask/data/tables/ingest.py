@@ -136,18 +136,6 @@ def ingest_wanted(
             )
         check_unseen(wanted.unseen)
         return _ingest_more(sources, Dataset.open(where), wanted, engine)
-    return _ingest_anew(sources, where, wanted, feature_names, overwrite, block_rows, engine)
-
-
-def _ingest_anew(
-    sources: Any,
-    where: str,
-    wanted: Wanted,
-    feature_names: Sequence[str] | None,
-    overwrite: bool,
-    block_rows: int | None,
-    engine: EngineLike,
-) -> Dataset:
     check_free(where, overwrite)
     check_wanted(wanted)
     with open_engine(engine) as opened, stored_streams(sources, opened) as given:
@@ -206,7 +194,7 @@ def ingest_arrays(
         text_is_categorical=True,
         columns=None if columns is None else tuple(columns),
     )
-    return _ingest_anew(sources, locate(out), wanted, names, False, block_rows, engine)
+    return ingest_wanted(sources, out, wanted, False, False, engine, block_rows, names)
 
 
 def _ingest_more(sources: Any, dataset: Dataset, wanted: Wanted, engine: EngineLike) -> Dataset:
