@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
-from protodask.engine import Block, Engine, EngineLike, Reduction, Source, add_records, identity, open_engine
+from protodask.engine import Block, Engine, EngineLike, Reduction, Source, add_records, identity
 from protodask.engine.records import Floats, taken
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import (
@@ -26,7 +26,7 @@ from protodask.evaluation.auc_interval import (
     half_width,
     widened,
 )
-from protodask.evaluation.given_rows import check_rows, require, source_of, too_heavy, usable_weights
+from protodask.evaluation.given_rows import check_rows, reading, require, source_of, too_heavy, usable_weights
 from protodask.evaluation.interval import Interval, check_confidence, is_share
 from protodask.evaluation.rank_cells import (
     SUM_BYTES,
@@ -128,7 +128,7 @@ def auc(
     check_confidence(confidence)
     given = {SCORE: score, LABEL: label, WEIGHT.name: weight, INCLUSION.name: inclusion}
     source = check_rows(source_of(given, {LABEL: "Give 1 for each positive and 0 for each negative."}))
-    with open_engine(engine) as opened:
+    with reading(source, score, engine) as opened:
         fits = curve_bytes(source.layout.n_rows, 2) <= opened.scheduler.memory_bytes
         first_bins = None if fits else min(FIRST_BINS, affordable_bins(opened, source, BIN_BYTES + 2 * 8))
         part = opened.reduce(source, FIRST_PASS, first_bins, label="auc")
@@ -138,8 +138,6 @@ def auc(
             ordered, passes = part.curve, 1
         else:
             ordered, passes = _cells_in_passes(opened, source, cells_of_bins(part.curve.bins), most_error)
-        if source is not score:
-            opened.forget(source)
     value, error = area_and_error(ordered)
     negatives, positives = totals.rows.tolist()
     spread = delong_spread(value, ordered.positive, ordered.negative, totals)

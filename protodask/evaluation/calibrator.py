@@ -14,13 +14,13 @@ from protodask.data.arrays.model_arrays import digest_arrays
 from protodask.data.arrays.rows import REMOVE
 from protodask.data.arrays.values import unmasked
 from protodask.data.format.schema import TARGET, WEIGHT
-from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, identity
 from protodask.engine.lazy import as_array, is_lazy, map_rows
 from protodask.engine.records import Floats
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, refusing
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
-from protodask.evaluation.given_rows import require, row_numbers, source_of, usable_weights
+from protodask.evaluation.given_rows import reading, require, row_numbers, source_of, usable_weights
 from protodask.evaluation.outcomes import PROBABILITY, check_table, read_outcomes
 from protodask.prototypes.splines import Spline, apply_splines
 
@@ -87,10 +87,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "no-rows", "There are no rows to calibrate with.", "Give at least two rows of different outcome."
             )
-        with open_engine(engine) as opened:
+        with reading(source, score, engine) as opened:
             width = opened.reduce(source, _WIDTH, blocks=[0])
             fitted = fit_splines(opened, source, settings, read_plain if width is None else read_classes)
-            opened.forget(source)
         self.n_classes_ = width
         self.splines_, self.rows_, self.weight_ = fitted.splines, fitted.rows, fitted.weight
         return self

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.zarr_arrays import column_source
 from protodask.data.format.schema import INCLUSION, row_weights
-from protodask.engine import Block, Source
+from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.records import Floats
 from protodask.errors import InputError
 
@@ -35,6 +36,15 @@ def source_of(given: Mapping[str, Any], needed: Mapping[str, str], *, tables: Co
         if other not in others:
             raise InputError("setting-missing", f"There is a {name} of each row, and no {other}.", remedy)
     return column_source({name: first, **others}, tables=tables)
+
+
+@contextmanager
+def reading(source: Source, given: object, engine: EngineLike) -> Iterator[Engine]:
+    """An engine that forgets the source in the end, unless it is what the caller gave, who may read it again."""
+    with open_engine(engine) as opened:
+        yield opened
+        if source is not given:
+            opened.forget(source)
 
 
 def check_rows(source: Source) -> Source:

@@ -21,7 +21,15 @@ from protodask.engine.lazy import as_array, is_lazy
 from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, area_interval
-from protodask.evaluation.given_rows import check_rows, check_weight, require, row_numbers, source_of, usable_weights
+from protodask.evaluation.given_rows import (
+    check_rows,
+    check_weight,
+    reading,
+    require,
+    row_numbers,
+    source_of,
+    usable_weights,
+)
 from protodask.evaluation.interval import CONFIDENCE, is_real
 from protodask.evaluation.outcomes import (
     PROBABILITY,
@@ -227,11 +235,9 @@ def roc_auc(
     if average not in {"macro", "weighted"}:
         raise InputError("unknown-name", f"average is {average!r}.", 'Give "macro" or "weighted".')
     source = _as_source(probability, target, weight)
-    with open_engine(engine) as opened:
+    with reading(source, probability, engine) as opened:
         n_classes = opened.take(source, np.array([0]), (PROBABILITY,), label="columns")[PROBABILITY].shape[1]
         areas = opened.reduce(source, AREAS, curve_bins(opened, source, n_classes), label="roc auc")
-        if source is not probability:
-            opened.forget(source)
     return areas.macro if average == "macro" else areas.weighted
 
 
@@ -243,11 +249,8 @@ def _outcomes(
     clip: float = 0.0,
 ) -> OutcomeSums:
     source = _as_source(probability, target, weight)
-    with open_engine(engine) as opened:
-        sums = opened.reduce(source, OUTCOMES, _check_clip(clip), label="evaluate")
-        if source is not probability:
-            opened.forget(source)
-    return sums
+    with reading(source, probability, engine) as opened:
+        return opened.reduce(source, OUTCOMES, _check_clip(clip), label="evaluate")
 
 
 def _check_clip(clip: float) -> float:
@@ -311,11 +314,8 @@ def squared_error(
     """
     given = {PREDICTION: prediction, TARGET.name: target, WEIGHT.name: weight}
     source = check_rows(source_of(given, {TARGET.name: "Give the true value of each row as target."}))
-    with open_engine(engine) as opened:
-        error = opened.reduce(source, SQUARED_ERROR, label="squared error")
-        if source is not prediction:
-            opened.forget(source)
-    return error
+    with reading(source, prediction, engine) as opened:
+        return opened.reduce(source, SQUARED_ERROR, label="squared error")
 
 
 def error_sums(block: Block) -> ErrorSums:

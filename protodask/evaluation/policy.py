@@ -43,10 +43,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.format.schema import INCLUSION, WEIGHT
-from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity
 from protodask.engine.records import Floats, merged_by
 from protodask.errors import InputError
-from protodask.evaluation.given_rows import check_rows, row_numbers, source_of
+from protodask.evaluation.given_rows import check_rows, reading, row_numbers, source_of
 from protodask.evaluation.interval import Interval, check_confidence, normal_quantile
 from protodask.evaluation.rare_sums import Moments, moments, rare_interval, unseen_amount
 from protodask.evaluation.ratio import (
@@ -191,10 +191,8 @@ def policy_value(
             'Use the estimator "dr", or leave them out.',
         )
     source = check_rows(source_of(given, dict.fromkeys((REWARD, PROPENSITY), NEEDED)))
-    with open_engine(engine) as opened:
+    with reading(source, match, engine) as opened:
         sums = opened.reduce(source, POLICY, question, label="policy value")
-        if source is not match:
-            opened.forget(source)
     return finish_policy(sums, question).interval
 
 

@@ -15,7 +15,7 @@ from reference.calibrator import Points, control_points, spline
 from sklearn.base import clone
 from support.errors import refused
 
-from protodask.engine import Engine, array_source, thread_engine
+from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.engine.sources import ArraySource
 from protodask.errors import Code
 from protodask.evaluation import Calibrator, log_loss
@@ -509,3 +509,13 @@ def test_fit__refuses_weights_that_cannot_be_counted_with(weight: float, code: C
 def test_fit__refuses_scores_of_several_lengths() -> None:
     with refused("wrong-shape", "scores", "one length"):
         Calibrator().fit([[0.1], [0.1, 0.2]], [0, 1])
+
+
+def test_calibrator__does_not_forget_the_source_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[Source] = []
+    monkeypatch.setattr(Engine, "forget", lambda _, source: forgotten.append(source))
+    arrays = {"score": np.arange(8.0), "outcome": np.arange(8.0) % 2}
+    Calibrator(n_bins=2).fit(array_source(arrays))
+    assert forgotten == []
+    Calibrator(n_bins=2).fit(arrays["score"], arrays["outcome"])
+    assert len(forgotten) == 1

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from support.errors import refused
 
-from protodask.engine import Block, array_source
+from protodask.engine import Block, Engine, Source, array_source
 from protodask.errors import Code
-from protodask.evaluation.given_rows import check_rows, require, source_of, usable_weights
+from protodask.evaluation.given_rows import check_rows, reading, require, source_of, usable_weights
 
 NEEDED = {"label": "Give a label for each row."}
 
@@ -29,6 +29,16 @@ def test_source_of__a_source_is_taken_as_it_is() -> None:
 def test_source_of__says_what_is_missing() -> None:
     with refused("setting-missing", "score", "label"):
         source_of({"score": [1.0], "label": None}, NEEDED)
+
+
+def test_reading__forgets_what_was_made_of_arrays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[Source] = []
+    monkeypatch.setattr(Engine, "forget", lambda _, source: forgotten.append(source))
+    made, own = array_source({"score": np.ones(3)}), array_source({"score": np.ones(3)})
+    for source, given in ((made, np.ones(3)), (own, own)):
+        with reading(source, given, None) as engine:
+            assert engine.collect(source, lambda block: dict(block.arrays))["score"].tolist() == [1.0, 1.0, 1.0]
+    assert [source is made for source in forgotten] == [True]
 
 
 def test_check_rows__refuses_none() -> None:
