@@ -6,6 +6,11 @@ import os
 import resource
 from contextlib import suppress
 
+MIB = 2**20
+
+LARGEST_MEMORY = 2**60
+"""Bytes beyond which no limit is looked for."""
+
 CACHE_SHARE = 0.4
 """Largest share of the limit for cached blocks."""
 
@@ -26,6 +31,11 @@ RESIDENT_COPIES = 3
 CONTROL_GROUP = "/sys/fs/cgroup"
 LIMITS = ("memory.max", "memory.high", "memory/memory.limit_in_bytes", "memory/memory.soft_limit_in_bytes")
 """Files of a control group with its limits, of both versions."""
+
+
+def mebibytes(amount: int) -> str:
+    """Bytes to read, rounded up."""
+    return f"{-(-amount // MIB):,} MiB"
 
 
 def process_memory_limit() -> int:

@@ -20,14 +20,19 @@ from protodask.prototypes.batches import FORM_NAMES, Batch
 from protodask.prototypes.fitted import FittedPrototypes
 from protodask.prototypes.kernel import Differences, Knots
 from protodask.prototypes.splines import Spline, SplineCalibration
-from protodask.prototypes.table_model import find_model, read_precision, read_table, table_fields, write_model
+from protodask.prototypes.table_model import (
+    FIT_AGAIN,
+    find_model,
+    read_precision,
+    read_table,
+    table_fields,
+    write_model,
+)
 
 MODEL = Kind("model", "protodask-model")
 MODEL_VERSION = 6
 """The newest form of a model: 2 has a calibration, 3 normal scores, 4 columns with missing values, 5 differences of
 features, 6 levels. A model is written as the oldest that holds it."""
-
-FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
 RECORD = RecordKind(
     "model",

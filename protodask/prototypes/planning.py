@@ -11,7 +11,7 @@ from typing import Any, Literal
 from protodask.data.format.dataset import Dataset, no_dataset
 from protodask.engine import Engine, EngineLike, Layout, open_engine
 from protodask.engine.costs import Memory, longest_share
-from protodask.engine.memory import process_memory_limit
+from protodask.engine.memory import LARGEST_MEMORY, MIB, mebibytes, process_memory_limit
 from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
@@ -37,8 +37,6 @@ EVALUATIONS_PER_ITERATION = 1.15
 
 FEWEST_CANDIDATES = 10
 SMALLEST_BLOCK_ROWS = 64
-MIB = 2**20
-LARGEST_MEMORY = 2**60
 
 
 @dataclass(frozen=True)
@@ -241,11 +239,6 @@ def misfit(found: Plan) -> InputError:
         f"({shares}).",
         f"One of these would do: {advice}. `protodask plan` shows the whole account.",
     )
-
-
-def mebibytes(amount: int) -> str:
-    """Bytes to read, rounded up."""
-    return f"{-(-amount // MIB):,} MiB"
 
 
 Change = tuple[Remedy, Shape, Processes]

@@ -18,6 +18,8 @@ from protodask.data.places.storage import Kind, find_group, published, read_stab
 from protodask.errors import FormatError
 from protodask.prototypes.tiles import Precision
 
+FIT_AGAIN = "Fit the model again, or restore it from a copy."
+
 Model = TypeVar("Model")
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)

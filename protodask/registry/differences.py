@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from protodask.prototypes.setting_checks import is_number
 from protodask.registry.versions import Version
 
 
@@ -20,7 +21,7 @@ class Changed:
     @property
     def rise(self) -> float | None:
         """The second value less the first, of numbers."""
-        if _is_number(self.first) and _is_number(self.second):
+        if is_number(self.first) and is_number(self.second):
             return float(self.second) - float(self.first)
         return None
 
@@ -104,10 +105,6 @@ def numbers(value: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     for name, item in value.items():
         if isinstance(item, Mapping):
             found |= numbers(item, f"{prefix}{name}.")
-        elif _is_number(item):
+        elif is_number(item):
             found[f"{prefix}{name}"] = item
     return found
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

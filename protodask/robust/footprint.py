@@ -13,7 +13,7 @@ from dataclasses import replace
 from protodask.data.arrays.plain_arrays import MAX_CHUNK_BYTES
 from protodask.engine import Engine, Layout
 from protodask.engine.costs import Memory, Part, holding_parts, partials_alive
-from protodask.engine.memory import INTERPRETER_BYTES
+from protodask.engine.memory import INTERPRETER_BYTES, LARGEST_MEMORY, MIB, mebibytes
 from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 from protodask.robust.bundle import near_samples
@@ -32,8 +32,6 @@ ENTRY_BYTES = 64
 """Of the program, for each number of its rows: dense, sparse, in the solver and in what it factorises."""
 
 DOUBLE = 8
-MIB = 2**20
-LARGEST_MEMORY = 2**60
 
 Room = tuple[Memory, Memory, int]
 """What a process holds while one plane is trained, what of that each further plane adds, and what it may hold."""
@@ -46,7 +44,7 @@ def planes_at_once(form: TermsForm, n_planes: int, layout: Layout, engine: Engin
     for number, (needed, each, limit) in enumerate(_rooms(form, layout, processes)):
         if needed.total > limit:
             if number:
-                more = f"Give this process, which drives the workers, {-(-needed.total // MIB):,} MiB of memory"
+                more = f"Give this process, which drives the workers, {mebibytes(needed.total)} of memory"
             else:
                 enough = _enough(form, layout, processes)
                 more = f"Raise the memory limit (--memory-limit {enough}MiB), take fewer threads (--threads)"
@@ -54,7 +52,7 @@ def planes_at_once(form: TermsForm, n_planes: int, layout: Layout, engine: Engin
             shares = ", ".join(f"{part.bytes // MIB:,} MiB for {part.name}" for part in largest)
             raise InputError(
                 "over-memory",
-                f"Training a plane takes up to {-(-needed.total // MIB):,} MiB in a process, and {limit // MIB:,} MiB "
+                f"Training a plane takes up to {mebibytes(needed.total)} in a process, and {limit // MIB:,} MiB "
                 f"are left to it ({shares}).",
                 f"{more}, or drop features.",
             )

@@ -21,7 +21,7 @@ from protodask.data.places.records import Fields, RecordKind, Relative, hash_jso
 from protodask.data.places.storage import Kind
 from protodask.engine.records import Floats, taken
 from protodask.errors import FormatError, InputError
-from protodask.prototypes.table_model import find_model, read_table, table_fields, write_model
+from protodask.prototypes.table_model import FIT_AGAIN, find_model, read_table, table_fields, write_model
 from protodask.prototypes.tiles import Precision
 from protodask.robust.brackets import TILE
 from protodask.robust.certified import knowledge
@@ -31,8 +31,6 @@ from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
 
 ROBUST_MODEL = Kind("robust model", "protodask-robust-model")
-
-FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
 RECORD = RecordKind(
     "robust model",
