@@ -36,7 +36,8 @@ class RowsClassifierMixin(ClassifierMixin):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy; of dask collections the predicted classes are computed."""
         check_given(y)
-        found, labels, weight = map(computed, (self.predict(X), column_values(y), column_values(sample_weight)))
+        given = (computed(column_values(values)) for values in (y, sample_weight))
+        found, (labels, weight) = computed(self.predict(X)), map(column_values, given)
         check_given(labels)
         class_codes(np.asarray(labels))  # has better words for labels that are none
         return float(accuracy_score(labels, found, sample_weight=weight))

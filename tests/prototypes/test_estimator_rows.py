@@ -220,3 +220,22 @@ def test_score__of_labels_that_are_missing_or_no_classes_says_so(kind: Any, fitt
         fitted.score(ROWS, 5)
     assert fitted.score(ROWS, kind(LABELS)) == np.mean(fitted.predict(ROWS) == LABELS)
     assert fitted.score(ROWS, kind(LABELS + 5)) == 0
+
+
+@pytest.mark.parametrize("kind", ["Int64", "int64[pyarrow]"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_labels__of_types_of_pandas_are_not_rounded(kind: str, lazy: bool) -> None:
+    labels = pd.Series(2**53 + LABELS, dtype=kind)
+    given = dask.dataframe.from_pandas(labels.to_frame("y"), npartitions=2)["y"] if lazy else labels
+    rows = dask.dataframe.from_pandas(pd.DataFrame(ROWS, columns=["a", "b"]), npartitions=2) if lazy else ROWS
+    found = classifier().fit(rows, given)
+    assert found.classes_.tolist() == list(found.model_.classes) == [2**53, 2**53 + 1]
+    predicted = np.asarray(found.predict(rows))
+    assert found.score(rows, given) == np.mean(predicted == labels.to_numpy(dtype=np.int64)) < 1
+
+
+@pytest.mark.parametrize("kind", ["boolean", "bool[pyarrow]", "category"])
+def test_labels__that_are_truth_values_are_so_in_any_type(kind: str) -> None:
+    found = classifier().fit(ROWS, pd.Series(LABELS == 1).astype(kind))
+    assert found.classes_.dtype == bool
+    assert found.model_.classes == (False, True)

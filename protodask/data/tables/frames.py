@@ -171,12 +171,18 @@ def data_set_like(rows: Any, values: Mapping[str, NDArray[Any]], classes: Sequen
 def column_values(values: Any) -> Any:
     """Labels, weights or groups: those of other libraries, or of a table with a single column, as they are in NumPy.
 
-    Those of pandas, dask and NumPy stay as they are, and so do lists; masked ones are refused.
+    So are those of pandas' own types, unless some are missing: scikit-learn would make floats of whole numbers, and one
+    class of two beyond 2**53. Others of pandas, dask and NumPy stay as they are, and so do lists; masked ones are
+    refused.
     """
     values = out_of_xarray(values)
     refuse_lazy(values)
     refuse_masked("labels, weights or groups", values)
-    if library_of(values) == "pandas" or not any(hasattr(values, name) for name in (STREAM, "__arrow_c_array__")):
+    if library_of(values) == "pandas":
+        kinds = getattr(values, "dtypes", None) if np.ndim(values) == 2 else [getattr(values, "dtype", None)]
+        plain = kinds is None or all(isinstance(kind, np.dtype) for kind in kinds)
+        return values if plain or np.any(values.isna()) else np.asarray(values)
+    if not any(hasattr(values, name) for name in (STREAM, "__arrow_c_array__")):
         return values
     if gives_table(values):
         table = arrow_table(values)
