@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -62,6 +62,8 @@ class Training:
     callbacks: Sequence[Callback] = ()
     draw: int = 0
     """Which of the draws of a fit this is: its rounds are numbered after those of the draws before."""
+    _learned: list[Forms] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The forms of the features, as soon as they are known."""
 
     def run(self, start: PrototypeSet | None = None) -> tuple[PrototypeSet, list[BatchRecord]]:
         """Add `config.n_batches` rounds to `start`, or to the marginals alone."""
@@ -102,9 +104,13 @@ class Training:
         self.engine.forget(previous)
         return scores
 
-    @cached_property
+    @property
     def _forms(self) -> Forms:
-        return forms_of(self.engine, self.data, self.config, self.log)
+        # Not a `cached_property`: before Python 3.12 all instances share its lock. Of fits that advance together one
+        # would hold it and wait for a pass, which waits until the others, at the lock, ask for theirs.
+        if not self._learned:
+            self._learned.append(forms_of(self.engine, self.data, self.config, self.log))
+        return self._learned[0]
 
     @cached_property
     def _standardized(self) -> Source | None:

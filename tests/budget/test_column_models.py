@@ -27,7 +27,7 @@ from protodask.engine.choose import local_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.errors import FormatError, InputError, StorageError
-from protodask.prototypes.config import FitConfig
+from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.fitting import training_data
 from protodask.prototypes.folds import make_folds
@@ -212,6 +212,18 @@ def test_expand__gives_the_same_bits_on_workers(data: Dataset, expected: dict[Fe
     with local_engine(2, 2**29) as engine, opened(data, engine) as expand:
         assert cross_validation(expand).crew.company == "in step"
         assert accuracies(expand) == expected
+
+
+@pytest.mark.parametrize("forms", ["scores", "all"])
+def test_expand__in_step_learns_the_forms_of_each_fit(data: Dataset, forms: FeatureForms) -> None:
+    config = replace(CONFIG, feature_forms=forms)
+    with thread_engine(2) as engine, opened(data, engine, config=config) as expand:
+        validation = cross_validation(expand)
+        alone, together = (
+            accuracies(replace(validation, crew=replace(validation.crew, company="in step", most=most)).expand)
+            for most in (1, 20)
+        )
+    assert together == alone
 
 
 TWO_BATCHES = replace(CONFIG, n_batches=2, n_candidates=12)
