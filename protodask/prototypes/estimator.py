@@ -30,7 +30,7 @@ from protodask.data.places.own_folder import temporary_folder
 from protodask.data.tables.encoding import MatrixTable, Table
 from protodask.data.tables.frames import column_labels, column_values, in_pandas, out_of_xarray
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
-from protodask.engine.lazy import is_lazy, map_rows
+from protodask.engine.lazy import computed, is_lazy, map_rows
 from protodask.engine.threads import dask_on_threads
 from protodask.errors import InputError
 from protodask.prototypes.config import SOURCE_RECIPE, FeatureForms, FeatureWeights, FitConfig, Recipe
@@ -271,6 +271,8 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         y, sample_weight, groups = (column_values(values) for values in (y, sample_weight, groups))
         check_given(y)
         if not is_out_of_memory(X):
+            y, sample_weight, groups = (column_values(computed(values)) for values in (y, sample_weight, groups))
+            check_given(y)
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
             return
         check_dimensions(X)

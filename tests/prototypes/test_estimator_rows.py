@@ -239,3 +239,12 @@ def test_labels__that_are_truth_values_are_so_in_any_type(kind: str) -> None:
     found = classifier().fit(ROWS, pd.Series(LABELS == 1).astype(kind))
     assert found.classes_.dtype == bool
     assert found.model_.classes == (False, True)
+
+
+@pytest.mark.parametrize("kind", ["Int64", "int64[pyarrow]"])
+def test_labels__of_dask_beside_rows_in_memory_are_not_rounded(kind: str) -> None:
+    labels = pd.Series(2**53 + LABELS, dtype=kind)
+    lazy = dask.dataframe.from_pandas(labels.to_frame("y"), npartitions=2)["y"]
+    found = classifier().fit(ROWS, lazy)
+    assert found.classes_.tolist() == [2**53, 2**53 + 1]
+    assert np.array_equal(found.predict(ROWS), classifier().fit(ROWS, labels).predict(ROWS))
