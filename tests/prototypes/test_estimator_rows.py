@@ -236,7 +236,7 @@ def test_labels__of_types_of_pandas_are_not_rounded(kind: str, lazy: bool) -> No
 
 @pytest.mark.parametrize("kind", ["boolean", "bool[pyarrow]", "category"])
 def test_labels__that_are_truth_values_are_so_in_any_type(kind: str) -> None:
-    found = classifier().fit(ROWS, pd.Series(LABELS == 1).astype(kind))
+    found = classifier().fit(ROWS, pd.Series(LABELS == 1, dtype=kind))
     assert found.classes_.dtype == bool
     assert found.model_.classes == (False, True)
 
