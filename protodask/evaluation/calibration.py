@@ -92,10 +92,10 @@ def calibration_sums(outcomes: Outcomes, n_bins: int) -> CalibrationSums:
     """The sums over some rows."""
     probability, weight = outcomes.probability, outcomes.weight
     n_classes = probability.shape[1]
-    sums = no_calibration(n_classes, n_bins)
+    sums, edges = no_calibration(n_classes, n_bins), bin_edges(n_bins)
     for position in range(n_classes):  # a class at a time: temporaries of N numbers, not of N K
         predicted = probability[:, position].astype(np.float64)
-        bins = np.minimum((predicted * n_bins).astype(np.intp), n_bins - 1)
+        bins = np.minimum(np.searchsorted(edges, predicted, side="right") - 1, n_bins - 1)
         own = outcomes.target == position
         sums.rows[position] = np.bincount(bins, minlength=n_bins)
         sums.weight[position] = np.bincount(bins, weights=weight, minlength=n_bins)
@@ -105,6 +105,12 @@ def calibration_sums(outcomes: Outcomes, n_bins: int) -> CalibrationSums:
         sums.outcome[position] = np.bincount(bins[own], weights=weight[own], minlength=n_bins)
         sums.outcome_squares[position] = np.bincount(bins[own], weights=square[own], minlength=n_bins)
     return sums
+
+
+def bin_edges(n_bins: int) -> Floats:
+    """The edges `i / n_bins` of the bins (bins + 1,), each the number nearest to it: 0.35 is on one of twenty bins."""
+    edges: Floats = np.arange(n_bins + 1) / n_bins
+    return edges
 
 
 def no_calibration(n_classes: int, n_bins: int) -> CalibrationSums:
@@ -126,7 +132,7 @@ def finish_calibration(sums: CalibrationSums, classes: Sequence[Label], confiden
     low, high = wilson_interval(observed, rows, confidence)
     return CalibrationCurve(
         classes=tuple(classes),
-        edges=np.linspace(0, 1, n_bins + 1),
+        edges=bin_edges(n_bins),
         rows=sums.rows,
         weight=sums.weight,
         predicted=predicted,

@@ -71,6 +71,16 @@ def test_calibration_sums__are_those_of_a_loop(dtype: str) -> None:
     assert_equal_sums(found, expected)
 
 
+@pytest.mark.parametrize("n_bins", [7, 20, 50, 100, 1000])
+def test_calibration_sums__count_a_probability_on_an_edge_in_the_bin_above(n_bins: int) -> None:
+    edges = finish_calibration(no_calibration(2, n_bins), ["no", "yes"]).edges
+    expected = np.ones(n_bins, dtype=np.int64)
+    expected[-1] += 1  # 1 itself
+    for written in (edges, np.array([place / n_bins for place in range(n_bins + 1)])):
+        outcomes = Outcomes(np.stack([1 - written, written], axis=1), np.ones(n_bins + 1, int), np.ones(n_bins + 1))
+        np.testing.assert_array_equal(calibration_sums(outcomes, n_bins).rows[1], expected)
+
+
 def test_curve__is_scikit_learns_where_weights_are_equal() -> None:
     rng = np.random.default_rng(0)
     p = rng.random(500)
