@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -814,3 +815,11 @@ def test_predict_many__refuses_what_is_no_sequence_of_items(by_index: BudgetedCl
         by_index.score([], [])
     with refused("wrong-type", "list_iterator"):
         by_index.score(iter([item]), ["a"])  # type: ignore[arg-type]
+
+
+def test_score__refuses_missing_labels_of_arrow_in_place_of_taking_them_for_the_last_class(
+    by_index: BudgetedClassifier, item: Item
+) -> None:
+    labels = ["a", None, "b"]
+    with refused("bad-value", "row 1"):
+        by_index.score([item] * 3, pyarrow.chunked_array([pyarrow.array(labels).dictionary_encode()]))
