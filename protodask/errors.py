@@ -75,6 +75,9 @@ class ProtodaskError(Exception):
     sentences. URLs in them lose their secrets: errors are shown, logged and sent from process to process.
     """
 
+    of_file = False
+    """Whether it names settings as pipeline files have them, and no longer as Python does."""
+
     def __init__(self, code: Code, seen: str, remedy: str) -> None:
         self.code: Code = code
         self.seen = mask_text(seen)

@@ -83,7 +83,8 @@ def reported(
         raise typer.Exit(TERMINATED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
-        complain(as_options(error.seen), as_options(error.remedy), error.code)
+        seen, remedy = (text if error.of_file else as_options(text) for text in (error.seen, error.remedy))
+        complain(seen, remedy, error.code)
         raise typer.Exit(WRONG_USE if isinstance(error, WrongUseError) else FAILED) from error
     except Exception as error:
         # The reader of the output went away, as `head` does; the framework knows how to end quietly.

@@ -28,7 +28,7 @@ from protodask.data.tables.frames import (
 )
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.engine.records import Floats
-from protodask.errors import InputError, named_twice
+from protodask.errors import InputError, named_twice, some
 from protodask.prototypes.prediction_columns import (
     FAMILIARITY,
     PREDICTED,
@@ -82,7 +82,9 @@ class TableScorer:
     def _wanted(self, names: Sequence[str]) -> list[str]:
         """The columns of a table with these that the model looks at."""
         if absent := [name for name in self.keep if name not in names]:
-            raise InputError("column-missing", f"The table lacks {absent[0]!r}, a column to keep.", "Keep others.")
+            raise InputError(
+                "column-missing", f"The table lacks {absent[0]!r}, a column to keep.", f"Its columns are {some(names)}."
+            )
         if twice := [name for name in named_twice(names) if name in self.keep]:
             raise InputError("named-twice", f"The table has several columns {twice[0]!r}, to be kept.", "Rename them.")
         return self.wanted(names)

@@ -157,7 +157,7 @@ def test_predict__keeps_columns(call: Call, example: Any, tmp_path: Path) -> Non
         ("table", "p.parquet", "row", 2, "named-twice", ["'row'"]),
         ("table", "p.parquet", "predicted", 2, "named-twice", ["'predicted'"]),
         ("table", "p.parquet", "probability_high", 2, "named-twice", ["'probability_high'"]),
-        ("table", "p.parquet", "name", 1, "columns-differ", ["lacks 'name'"]),
+        ("table", "p.parquet", "name", 1, "column-missing", ["lacks 'name', a column to keep", "age, colour, size"]),
     ],
 )
 def test_predict__columns_that_cannot_be_kept(

@@ -55,6 +55,16 @@ def test_run__then_nothing_then_what_changed(call: Call, pipeline: Path) -> None
     assert third["steps"][2]["result"]["rows"] == 400
 
 
+def test_run__names_settings_as_the_file_has_them(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("name,n,y\nann,1,a\nbob,2,b\n")
+    (tmp_path / "p.yaml").write_text("steps: [{ingest: {sources: t.csv, target: y, out: d.zarr}}]\n")
+    done = call("run", tmp_path / "p.yaml")
+    check_failed(done, 1, "wrong-type", "step 1 (ingest)", "`categorical`", "`drop`", "`text-is-categorical`")
+    assert "--" not in done.stderr.partition("Error: ")[2]
+    alone = call("ingest", tmp_path / "t.csv", "--target", "y", "--out", "d.zarr")
+    check_failed(alone, 1, "wrong-type", "--categorical", "--drop", "--text-is-categorical")
+
+
 def test_run__says_which_files_it_leaves_for_the_next(call: Call, tmp_path: Path) -> None:
     path, inbox = tmp_path / "p.yaml", tmp_path / "in"
     inbox.mkdir()

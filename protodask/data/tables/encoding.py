@@ -218,7 +218,8 @@ def check_categories(name: str, n_labels: int, n_rows: int) -> None:
         raise InputError(
             "over-limit",
             f"Column {name!r} has {n_labels:,} different texts in {n_rows:,} rows, like an identifier.",
-            "Leave it out, make it coarser, or say that these are categories (--categorical, .astype('category')).",
+            "Leave it out, make it coarser, or say that these are categories: `categorical` at an ingest, "
+            ".astype('category') of a data frame.",
         )
 
 

@@ -268,8 +268,9 @@ def _feature_columns(
         raise InputError(
             "wrong-type",
             f"These columns are not numbers: {some(wrong)}{_first_text(table, wrong[0])}.",
-            f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop. To take all "
-            "text as categories, say --text-is-categorical.",
+            "Say which hold categories (`categorical`, or `ordinal` where they have an order), leave out identifiers "
+            "and the like (`drop`), and make numbers of times before, such as the days since some date. "
+            "`text_is_categorical` takes all text as categories.",
         )
     return features
 

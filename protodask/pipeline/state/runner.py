@@ -64,8 +64,14 @@ def check_pipeline(pipeline: Pipeline) -> None:
             check_step(step)
             check_step_outside(step)
         except InputError as error:
-            seen = f"{pipeline.where(number)}: {as_keys(error.seen)}"
-            raise InputError(error.code, seen, as_keys(error.remedy)) from error
+            raise _in_file(pipeline, number, error, error.remedy) from error
+
+
+def _in_file(pipeline: Pipeline, number: int, error: ProtodaskError, remedy: str) -> ProtodaskError:
+    """The error of a step of the file, in the file's words."""
+    found = type(error)(error.code, f"{pipeline.where(number)}: {as_keys(error.seen)}", as_keys(remedy))
+    found.of_file = True
+    return found
 
 
 def run_pipeline(
@@ -275,7 +281,7 @@ class _Run:
             remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
             if self.state.record(plan.record) is None and (old := self.state.beside(plan.record)) is not None:
                 remedy = f"If the file had another name before, write `state: {old}` into it. {remedy}"
-        return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {as_keys(error.seen)}", as_keys(remedy))
+        return _in_file(self.pipeline, plan.number, error, remedy)
 
     def _started(self) -> None:
         self.listen(events.RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))

@@ -171,7 +171,7 @@ def test_append__takes_missing_values_where_there_were_some(tmp_path: Path) -> N
 
 def test_ingest__takes_all_text_as_categories_on_one_word(tmp_path: Path) -> None:
     frame = make_frame()
-    with refused("wrong-type", "--text-is-categorical", "colour, size"):
+    with refused("wrong-type", "`text_is_categorical`", "`drop`", "colour, size"):
         ingest(frame, tmp_path / "d", target="y")
     found = ingest(frame, tmp_path / "d", target="y", ordinal={"size": SIZES}, text_is_categorical=True)
     assert [column.kind for column in found.columns] == ["numeric"] * 3 + ["nominal", "ordinal"]
