@@ -423,7 +423,7 @@ def test_tables__of_objects_without_any_value_are_as_those_without_a_type(missin
     assert one.metadata.fingerprint == other.metadata.fingerprint
     several = ingest([objects.assign(x=1.0), objects], tmp_path / "several.zarr", target="kind")
     assert several.feature_names == one.feature_names
-    with refused("wrong-type", "'x'", "'a'", "--categorical x"):
+    with refused("wrong-type", "'x'", "'a'", "not numbers: x;", "`categorical`"):
         ingest([objects.assign(x="a"), objects], tmp_path / "text.zarr", target="kind")
     ways: list[dict[str, Any]] = [{"categorical": ["x"]}, {"text_is_categorical": True}]
     for wanted in ways:

@@ -580,8 +580,7 @@ def test_ingest__of_a_csv_whose_numbers_turn_out_to_be_text(late: int, engine: E
     seen_at_once = late < csv_files.HEAD_ROWS
     with refused(
         "wrong-type" if seen_at_once else "bad-value",
-        "--categorical b",
-        *([] if seen_at_once else ["unknown", f"row {late}"]),
+        *(["not numbers: b.", "`categorical`"] if seen_at_once else ["--categorical b", "unknown", f"row {late}"]),
     ):
         ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine)
     found = ingest(tmp_path / "t.csv", tmp_path / "out", target="y", categorical=["b"], engine=engine)
@@ -625,7 +624,7 @@ def test_ingest__finds_the_type_of_labels_in_text(
             "wrong-type",
             (
                 "colour",
-                "--categorical colour",
+                "`categorical`",
             ),
         ),
         (
@@ -633,7 +632,7 @@ def test_ingest__finds_the_type_of_labels_in_text(
             "wrong-type",
             (
                 "id",
-                "--drop",
+                "`drop`",
             ),
         ),
         ({"target": None}, "setting-missing", ("--target",)),

@@ -150,7 +150,7 @@ def test_kept__column_of_two_types_is_refused(tmp_path: Path) -> None:
 
 def test_kept__column_that_is_not_there_or_named_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,c,id\n1,a,5\n")
-    with refused("columns-differ", "lacks 'time'"):
+    with refused("column-missing", "lacks 'time', a column to keep", "x, c, id"):
         table_source(str(tmp_path / "a.csv"), COLUMNS, keep=["id", "time"])
     with refused("named-twice", "'id'"):
         table_source(str(tmp_path / "a.csv"), COLUMNS, keep=["id", "id"])
