@@ -202,7 +202,12 @@ def _at(row: int, value: Any, other: Any) -> Any:
         (_with(outcome="low"), (), "one-class", ("'outcome'", "'low'")),
         (_with(outcome=_at(9, None, "low")), (), "bad-value", ("'outcome'", "row 9")),
         (_with(when="2026-01-31"), (), "wrong-type", ("not numbers: when;", "--categorical", "--ordinal", "--drop")),
-        (_with(a="x", b="y"), ("--categorical", "a"), "wrong-type", ("not numbers: b;", "--categorical", "--drop")),
+        (
+            _with(a="x", b="y"),
+            ("--categorical", "a"),
+            "wrong-type",
+            ("not numbers: b;", "--categorical", "--ordinal", "--drop"),
+        ),
         (_with(w=_at(3, -1, 1)), ("--weight", "w"), "bad-value", ("'w'", "negative", "row 3")),
         (_with(w=_at(3, None, 1)), ("--weight", "w"), "bad-value", ("'w'", "missing", "row 3")),
         (_with(w=0), ("--weight", "w"), "no-rows", ("weight",)),

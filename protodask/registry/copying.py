@@ -91,7 +91,7 @@ def _read(source: str, name: str, most: int | None = None) -> bytes:
     from zarr.core.sync import sync
 
     store, place = open_store(source, read_only=True), mask(inside(source, name))
-    if most is not None and sync(store.exists(name)):
+    if most is not None:
         _check_size(place, sync(store.getsize(name)), most)
     content = sync(store.get(name, default_buffer_prototype()))
     if content is None:

@@ -26,9 +26,10 @@ from protodask.data.tables.frames import (
     out_of_xarray,
     refuse_lazy,
 )
+from protodask.data.tables.kept_columns import check_kept_there
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.engine.records import Floats
-from protodask.errors import InputError, named_twice, some
+from protodask.errors import InputError, named_twice
 from protodask.prototypes.prediction_columns import (
     FAMILIARITY,
     PREDICTED,
@@ -81,10 +82,7 @@ class TableScorer:
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
         """The columns of a table with these that the model looks at."""
-        if absent := [name for name in self.keep if name not in names]:
-            raise InputError(
-                "column-missing", f"The table lacks {absent[0]!r}, a column to keep.", f"Its columns are {some(names)}."
-            )
+        check_kept_there(self.keep, names)
         if twice := [name for name in named_twice(names) if name in self.keep]:
             raise InputError("named-twice", f"The table has several columns {twice[0]!r}, to be kept.", "Rename them.")
         return self.wanted(names)

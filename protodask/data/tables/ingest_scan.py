@@ -34,7 +34,14 @@ from protodask.data.tables.encoding import (
     table_rows,
 )
 from protodask.data.tables.ingest_sources import open_table
-from protodask.data.tables.kept_columns import KEPT_COPIES, NOTHING_KEPT, Kept, different_types, require_pyarrow
+from protodask.data.tables.kept_columns import (
+    KEPT_COPIES,
+    NOTHING_KEPT,
+    Kept,
+    check_kept_there,
+    different_types,
+    require_pyarrow,
+)
 from protodask.data.tables.tables import Encoder, Partitions, TableSource, names_by_table
 from protodask.engine import (
     Block,
@@ -345,8 +352,8 @@ def table_source(
     )
     table = opening(left_out)
     by_table = names_by_table(table)
-    for name in kept.names:
-        _check_there(name, by_table)
+    for where, there in by_table.items():
+        check_kept_there(kept.names, there, where)
     besides = columns_besides(by_table, [*names, *further.values(), *kept.names], [*optional, *left_out])
     if besides:
         table = opening([*left_out, *besides])
@@ -371,15 +378,6 @@ def table_source(
         found = run_scan(Scan(table, encoder, (), None, count_unseen=tell_unseen), opened)
     warn_of_unseen(found.unseen)
     return replace(encoded_source(table, encoder, found.rows, block_rows, found.kept_bytes), marked=found.marked)
-
-
-def _check_there(name: str, by_table: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a column to keep that a table lacks."""
-    for where, names in by_table.items():
-        if name not in names:
-            raise InputError(
-                "column-missing", f"{where} lacks {name!r}, a column to keep.", f"Its columns are {some(names)}."
-            )
 
 
 def _check_everywhere(name: str, by_table: Mapping[str, Sequence[str]]) -> None:

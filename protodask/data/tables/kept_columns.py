@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.errors import InputError, needed
+from protodask.errors import InputError, needed, some
 
 KEPT = "kept"
 """The array of a block that holds the stream (bytes,), whatever the number of rows."""
@@ -47,14 +47,20 @@ def require_pyarrow() -> None:
         import pyarrow  # noqa: F401 - asked for before any work is done
 
 
+def check_kept_there(kept: Sequence[str], present: Sequence[str], table: str = "The table") -> None:
+    """Refuse a table of these columns that lacks one to keep."""
+    for name in kept:
+        if name not in present:
+            raise InputError(
+                "column-missing", f"{table} lacks {name!r}, a column to keep.", f"Its columns are {some(present)}."
+            )
+
+
 def kept_of_frame(frame: Any, kept: Kept, untyped: bool) -> Any:
     """The columns of a pandas frame that are handed on, as an Arrow table; `untyped` ones are text or numbers."""
     import pyarrow
 
-    if absent := [name for name in kept.names if name not in frame.columns]:
-        raise InputError(
-            "column-missing", f"The table lacks {absent[0]!r}, a column to keep.", "Keep columns that all tables have."
-        )
+    check_kept_there(kept.names, list(frame.columns))
     columns: dict[str, Any] = {}
     for name in kept.names:
         values, wanted = frame[name], None
