@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -17,9 +17,11 @@ from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.places.locations import inside
 from protodask.data.places.records import RecordKind, recognize, seal, unseal
 from protodask.data.places.storage import Kind
+from protodask.data.tables.kept_columns import check_kept_names, kept_of_block
 from protodask.data.tables.table_files import is_parquet, published_rows, write_table
 from protodask.decisions.group_tables import COLUMNS, GROUP, PROBABILITY, GroupDecisions
 from protodask.engine import Arrays, Layout, Sink
+from protodask.errors import InputError
 from protodask.places import mask
 
 DECISIONS = Kind("decisions", "protodask-decisions")
@@ -30,6 +32,8 @@ RECORD = RecordKind(
 
 SELECTED = "selected"
 EXPECTED_LOSS = "expected_loss"
+
+ROW = "row"
 
 GROUPS = "groups"
 """Where the table of groups lies: the Zarr group of this name, or the file `_groups.parquet`."""
@@ -58,10 +62,26 @@ def published_decisions(
     return published_rows(where, overwrite, DECISIONS, sealed, layout, arrays, columns, finish)
 
 
+def is_own_column(name: str) -> bool:
+    """Whether a table of decisions may have a column of its own of that name."""
+    return name in (ROW, GROUP, PROBABILITY, SELECTED, EXPECTED_LOSS) or name.startswith(f"{SELECTED}_")
+
+
+def check_kept(names: Sequence[str], where: str) -> None:
+    """Refuse columns to keep that cannot be written to a place, or are called like those of decisions."""
+    if names and not is_parquet(where):
+        raise InputError(
+            "unsupported",
+            "Columns of any type are to be kept, and a Zarr store of decisions has numbers alone.",
+            "Write Parquet: give a place that ends in .parquet, or keep no columns.",
+        )
+    check_kept_names(names, is_own_column, "decisions")
+
+
 def _columns(names: tuple[str, ...], start: int, arrays: Arrays) -> dict[str, Any]:
     """The columns of a table of decisions, those of rows from number `start`."""
     selected = arrays[SELECTED] != 0
-    columns: dict[str, Any] = {"row": np.arange(start, start + len(selected), dtype=np.int64)}
+    columns = {ROW: np.arange(start, start + len(selected), dtype=np.int64), **kept_of_block(arrays)}
     if GROUP in arrays:
         columns[GROUP] = arrays[GROUP]
     if not names:

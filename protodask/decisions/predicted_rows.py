@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from protodask.data.format.schema import Label
 from protodask.data.places.locations import file_system, is_url, locate, storage_errors
 from protodask.data.places.records import Fields, recognize, unseal
 from protodask.data.places.storage import find_group, read_marker, read_stable
+from protodask.data.tables.kept_columns import KEPT, check_kept_there, different_types, kept_type, pack
 from protodask.data.tables.source_files import (
     PARQUET_ENDINGS,
     SourceFile,
@@ -29,12 +30,13 @@ from protodask.data.tables.source_files import (
     is_table_path,
     source_files,
 )
+from protodask.decisions.decision_store import is_own_column
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.decisions.probabilities import check_any
 from protodask.engine import Arrays, Layout, choose_block_rows
 from protodask.errors import FormatError, InputError, StorageError, named_twice, needed, refusing, some
 from protodask.places import mask
-from protodask.prototypes.prediction import RECORD
+from protodask.prototypes.prediction import KEPT_COLUMNS, RECORD
 
 ROW_BYTES = 64
 """About what a row takes while it is worked on: its blocks are chosen by that."""
@@ -52,6 +54,8 @@ class PredictedRows(ReadByRanges):
     names: tuple[str, ...]
     """What the columns of probabilities are of: classes, or the names of columns."""
     key: str
+    kept: tuple[str, ...] = ()
+    """Further columns of Parquet files, to be handed on."""
 
     @property
     def resident(self) -> bool:
@@ -65,6 +69,13 @@ class PredictedRows(ReadByRanges):
         """Any range of rows."""
         return self.reader.rows(start, stop)
 
+    def with_kept(self) -> PredictedRows:
+        """The same rows, whose blocks have the columns to be handed on, too."""
+        if not self.kept:
+            return self
+        assert isinstance(self.reader, ParquetReader)
+        return replace(self, reader=replace(self.reader, kept=self.kept), key=f"{self.key}/{self.kept}")
+
 
 def open_rows(
     path: str | os.PathLike[str],
@@ -73,16 +84,24 @@ def open_rows(
     columns: Sequence[str] = (),
     group: str | None = None,
     every: bool = False,
+    keep: Sequence[str] = (),
 ) -> PredictedRows:
     """Open predictions or Parquet files: the probability of one class, or with `every` those of all.
 
     `label` names the class (of two, the second by default); `columns` names columns of Parquet files in place of
-    those that predictions have; `group` the array or column of groups.
+    those that predictions have; `group` the array or column of groups; `keep` columns of Parquet files that are handed
+    on, by default those that the predictions kept.
     """
     where = locate(path)
     check_present(where)
     if not _is_zarr(where):
-        return _open_parquet(where, label, tuple(columns), group, every)
+        return _open_parquet(where, label, tuple(columns), group, every, tuple(keep))
+    if keep:
+        raise InputError(
+            "settings-conflict",
+            f"Columns are to be kept, and {mask(where)} is no Parquet files.",
+            "Predict into a place that ends in .parquet, or keep none.",
+        )
     if columns:
         raise InputError(
             "settings-conflict",
@@ -219,19 +238,23 @@ class ParquetReader:
     group: str | None
     key: str
     """Another one for other content: what is remembered of the files is told apart by it."""
+    kept: tuple[str, ...] = ()
 
     def rows(self, start: int, stop: int) -> Arrays:
         parts: list[Arrays] = []
+        tables: list[Any] = []
         for place, low, high in spans(self.edges, start, stop):
             first, last = self.edges[place : place + 2]
             whole = (low, high) == (first, last)
-            arrays = (_read_row_group if whole else _read_recent_row_group)(self, *self.groups[place])
+            arrays, table = (_read_row_group if whole else _read_recent_row_group)(self, *self.groups[place])
             if len(arrays[PROBABILITY]) != last - first:
                 raise self._changed()
             if not whole:  # copies: who holds some of its rows does not hold all of a row group
                 arrays = {name: values[low - first : high - first].copy() for name, values in arrays.items()}
             parts.append(arrays)
-        return join_rows(parts)
+            tables.append(table.slice(low - first, high - low))
+        found = join_rows(parts)
+        return {**found, KEPT: pack(tables)} if self.kept else found
 
     def check_unchanged(self) -> None:
         """Refuse what was read if it is of other rows by now than when it was opened."""
@@ -249,12 +272,13 @@ def _version(files: Iterable[SourceFile]) -> str:
     return bytes_digest("\n".join(versions).encode()) if all(versions) else ""
 
 
-def _read_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, NDArray[Any]]:
+def _read_row_group(reader: ParquetReader, file: int, number: int) -> tuple[dict[str, NDArray[Any]], Any]:
+    """The arrays of a row group, and the Arrow table of what is handed on."""
     import pyarrow
     import pyarrow.parquet
 
     path = reader.files[file]
-    names = [*reader.columns, *([reader.group] if reader.group is not None else [])]
+    names = list(dict.fromkeys((*reader.columns, *([reader.group] if reader.group is not None else []), *reader.kept)))
     with storage_errors(path, "reading"):
         try:
             table = _parquet_file(path).read_row_group(number, columns=names)
@@ -266,7 +290,8 @@ def _read_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, 
     found: dict[str, NDArray[Any]] = {PROBABILITY: values[:, 0] if reader.single else values}
     if reader.group is not None:
         found[GROUP] = _groups(table.column(reader.group), reader.group)
-    return found
+    kept = table.select(reader.kept)
+    return found, kept.cast(pyarrow.schema([(own.name, kept_type(own.type)) for own in kept.schema]))
 
 
 # Of a row group longer than a block, the next blocks need the other rows.
@@ -310,7 +335,7 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
 
 
 def _open_parquet(
-    where: str, label: str | None, columns: tuple[str, ...], group: str | None, every: bool
+    where: str, label: str | None, columns: tuple[str, ...], group: str | None, every: bool, keep: tuple[str, ...]
 ) -> PredictedRows:
     with needed(
         "Reading Parquet needs pyarrow, which is not installed.",
@@ -325,6 +350,7 @@ def _open_parquet(
         raise InputError(
             "wrong-kind", f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only."
         )
+    kept = keep or _kept_by(read_marker(where), group)
     edges, groups, schema = [0], [], None
     unreadable = (pyarrow.ArrowException, UnicodeDecodeError)
     for number, file in enumerate(files):
@@ -342,13 +368,18 @@ def _open_parquet(
                 f"{mask(file)} has no column {min(missing)!r}, which others have.",
                 "Give files of one table.",
             )
+        check_kept_there(kept, own.names)
+        for name in kept:
+            ours, theirs = (kept_type(each.field(name).type) for each in (schema, own))
+            if ours != theirs:
+                raise different_types(name, ours, theirs)
         for row_group in range(opened.num_row_groups):
             edges.append(edges[-1] + opened.metadata.row_group(row_group).num_rows)
             groups.append((number, row_group))
     assert schema is not None  # there is a file
     chosen, names = _parquet_columns(where, schema.names, label, columns, every)
     twice = named_twice(schema.names)
-    for name in (*chosen, *([group] if group is not None else [])):
+    for name in (*chosen, *([group] if group is not None else []), *kept):
         if name not in schema.names:
             raise InputError(
                 "column-missing", f"There is no column {name!r}.", f"The columns are {some(schema.names)}."
@@ -360,7 +391,15 @@ def _open_parquet(
     version = _version(listed) or os.urandom(8).hex()
     reader = ParquetReader(where, files, tuple(edges), tuple(groups), chosen, not every, group, version)
     key = f"parquet/{version}/{chosen}/{group}/{every}"
-    return _source(reader, edges[-1], names, key, len(chosen))
+    return replace(_source(reader, edges[-1], names, key, len(chosen)), kept=kept)
+
+
+def _kept_by(record: object, group: str | None) -> tuple[str, ...]:
+    """The columns that predictions of such a record kept, without those that decisions have of their own."""
+    kept = record.get(KEPT_COLUMNS) if isinstance(record, dict) else None
+    if not isinstance(kept, list):
+        return ()
+    return tuple(name for name in kept if isinstance(name, str) and name != group and not is_own_column(name))
 
 
 def _check_group(file: str, group: str, first: Any, schema: Any) -> None:

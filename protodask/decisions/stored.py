@@ -11,6 +11,7 @@ import numpy as np
 
 from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free, check_outside
+from protodask.data.tables.kept_columns import KEPT
 from protodask.data.tables.table_files import check_parquet, is_csv, is_parquet
 from protodask.decisions.deciding import Method, check_method, decide
 from protodask.decisions.decision import Decision
@@ -18,6 +19,7 @@ from protodask.decisions.decision_store import (
     DECISIONS,
     EXPECTED_LOSS,
     SELECTED,
+    check_kept,
     plain_number,
     published_decisions,
 )
@@ -86,6 +88,7 @@ def decide_stored(
     label: str | None = None,
     probability: Sequence[str] = (),
     per_row: PerRow | None = None,
+    keep: Sequence[str] = (),
     engine: EngineLike = None,
     overwrite: bool = False,
 ) -> Compared:
@@ -101,6 +104,9 @@ def decide_stored(
     group with the arrays `selected` (N,), 1 or 0, and `probability` (N,), and the Zarr group `groups`. Decisions for
     each row have flags for each class, and `expected_loss` (N,). Either appears whole or not at all. Rows of one
     probability at the threshold are selected by row number, the first ones.
+
+    Parquet has beside them the columns to `keep` of Parquet files, such as an id; by default, those that the
+    predictions kept.
     """
     form = as_loss(loss)
     where = locate(out)
@@ -113,10 +119,12 @@ def decide_stored(
     if is_parquet(where):
         check_parquet(where, "Decisions")
     check_per_row(per_row, group, label, method)
+    kept = (keep,) if isinstance(keep, str) else tuple(keep)
+    check_kept(kept, where)
     check_outside(where, predictions)
     check_free(where, overwrite, DECISIONS)
     columns = (probability,) if isinstance(probability, str) else probability
-    rows = open_rows(predictions, label=label, columns=columns, group=group, every=per_row is not None)
+    rows = open_rows(predictions, label=label, columns=columns, group=group, every=per_row is not None, keep=kept)
     task = _Task(rows, str(predictions), where, form, method, overwrite)
     with open_engine(engine) as opened:
         try:
@@ -233,7 +241,8 @@ class _Task:
             **more,
         }
         with published_decisions(self.where, self.overwrite, self.rows.layout, names, record, groups) as sink:
-            engine.map(self.rows, function, *args, sink=sink, label="write the decisions")
+            rows = self.rows.with_kept() if is_parquet(self.where) else self.rows
+            engine.map(rows, function, *args, sink=sink, label="write the decisions")
             self.rows.reader.check_unchanged()
 
 
@@ -274,4 +283,5 @@ _ROW_SUMS: Reduction[Sums, Sums] = Reduction(_sum_block, add_records, identity)
 
 def _flag_classes(block: Block, loss: Loss, per_row: PerRow) -> Arrays:
     found = _decide_block(block, loss, per_row)
-    return {SELECTED: found.selected.astype(np.int8), EXPECTED_LOSS: found.expected_loss}
+    kept = {KEPT: block[KEPT]} if KEPT in block else {}
+    return {**kept, SELECTED: found.selected.astype(np.int8), EXPECTED_LOSS: found.expected_loss}

@@ -514,3 +514,77 @@ def test_decide_stored__takes_a_label_that_is_a_number_and_a_single_column(tmp_p
     named = decide_stored(path, tmp_path / "named", label=label)
     file = write_parquet(tmp_path / "in", {"eta": ETA})
     assert decide_stored(file, tmp_path / "out", probability="eta").selected == named.selected
+
+
+KINDS: dict[str, Any] = {
+    "id": pyarrow.array([f"r{number:04d}" for number in range(N)], pyarrow.large_string()),
+    "day": pyarrow.array((np.arange(N) // 10).astype("int32"), pyarrow.int32()).cast(pyarrow.date32()),
+    "place": pyarrow.array(["north", "south", None, "west"] * (N // 4)).dictionary_encode(),
+}
+
+
+def test_decide_stored__hands_on_what_predictions_kept(tmp_path: Path) -> None:
+    columns = {**KINDS, "selected": GROUPS, "probability_a": 1 - ETA, "probability_b": ETA}
+    place = write_parquet(tmp_path / "p.parquet", columns)
+    record = {**record_of(["a", "b"], N), "kept": ["id", "selected", "day"]}
+    del record["checksum"]
+    (place / "_protodask.json").write_text(json.dumps(seal(record, "predictions")))
+    decide_stored(place, tmp_path / "d.parquet")
+    found = pyarrow.parquet.read_table(tmp_path / "d.parquet")
+    assert found.column_names == ["row", "id", "day", "selected", "probability"]
+    assert found["id"].to_pylist() == KINDS["id"].to_pylist()
+    assert found["day"].to_pylist() == KINDS["day"].to_pylist()
+    assert found["selected"].to_numpy().sum() == decide_normal(ETA, "f1").k
+    decide_stored(place, tmp_path / "d.zarr")
+    assert sorted(zarr.open_group(tmp_path / "d.zarr").array_keys()) == ["probability", "selected"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "own"),
+    [
+        ({}, ["selected", "probability"]),
+        ({"group": "query"}, ["group", "selected", "probability"]),
+        ({"per_row": "labels"}, ["selected_eta", "expected_loss"]),
+    ],
+)
+def test_decide_stored__hands_on_the_columns_that_are_named(
+    tmp_path: Path, settings: dict[str, Any], own: list[str]
+) -> None:
+    place = write_parquet(tmp_path / "t.parquet", {**KINDS, "query": GROUPS, "eta": ETA})
+    with thread_engine(2) as engine:
+        decide_stored(
+            place, tmp_path / "d.parquet", probability="eta", keep=["place", "query"], engine=engine, **settings
+        )
+    files = sorted((tmp_path / "d.parquet").glob("part*"))
+    found = pyarrow.concat_tables([pyarrow.parquet.read_table(file) for file in files])
+    assert found.column_names == ["row", "place", "query", *own]
+    assert found["place"].to_pylist() == KINDS["place"].to_pylist()
+    assert found["query"].to_pylist() == GROUPS.tolist()
+
+
+@pytest.mark.parametrize(
+    ("keep", "out", "code", "facts"),
+    [
+        (["nothing"], "d.parquet", "column-missing", ("nothing", "eta")),
+        (["selected"], "d.parquet", "named-twice", ("selected", "decisions")),
+        (["id", "id"], "d.parquet", "named-twice", ("id",)),
+        (["id"], "d.zarr", "unsupported", (".parquet",)),
+        (["mixed"], "d.parquet", "wrong-type", ("mixed", "int64", "string")),
+    ],
+)
+def test_decide_stored__refuses_columns_it_cannot_hand_on(
+    tmp_path: Path, keep: list[str], out: str, code: Any, facts: tuple[str, ...]
+) -> None:
+    place = tmp_path / "t.parquet"
+    place.mkdir()
+    for number, mixed in enumerate(([1], ["one"])):
+        table = pyarrow.table({"eta": [0.5], "id": ["a"], "selected": [1], "mixed": mixed})
+        pyarrow.parquet.write_table(table, place / f"{number}.parquet")
+    with refused(code, *facts):
+        decide_stored(place, tmp_path / out, probability="eta", keep=keep)
+
+
+def test_decide_stored__of_zarr_has_no_columns_to_hand_on(tmp_path: Path) -> None:
+    place = write_zarr(tmp_path / "p.zarr", of_two(ETA))
+    with refused("settings-conflict", place):
+        decide_stored(place, tmp_path / "d.parquet", keep=["id"])

@@ -6,14 +6,15 @@ values are. pyarrow is optional and imported where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.errors import InputError, needed, some
+from protodask.engine import Arrays
+from protodask.errors import InputError, named_twice, needed, some
 
 KEPT = "kept"
 """The array of a block that holds the stream (bytes,), whatever the number of rows."""
@@ -45,6 +46,19 @@ def require_pyarrow() -> None:
     """Refuse to hand columns on where that cannot work, before any work is done."""
     with needed("Keeping columns needs pyarrow, which is not installed.", "Install protodask[tabular], or keep none."):
         import pyarrow  # noqa: F401 - asked for before any work is done
+
+
+def check_kept_names(names: Sequence[str], is_own: Callable[[str], bool], what: str) -> None:
+    """Refuse to keep a column twice, or under a name that is one of their own to `what` is written."""
+    for name in names:
+        if is_own(name):
+            raise InputError(
+                "named-twice",
+                f"Column {name!r} is to be kept, and {what} have a column of that name.",
+                "Give the column of the tables another name, or do not keep it.",
+            )
+    if twice := named_twice(names):
+        raise InputError("named-twice", f"Column {twice[0]!r} is to be kept twice.", "Name it once.")
 
 
 def check_kept_there(kept: Sequence[str], present: Sequence[str], table: str = "The table") -> None:
@@ -79,10 +93,7 @@ def kept_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def _column(values: Any, name: str, wanted: Any) -> Any:
-    """Categories as their values, all text and what is nothing but missing as one type of text.
-
-    Parts of a table are to be of one type, however they were read.
-    """
+    """Values as they are handed on: parts of a table are to be of one type, however they were read."""
     import pyarrow
 
     try:
@@ -94,10 +105,15 @@ def _column(values: Any, name: str, wanted: Any) -> Any:
             "Give it values of one type, or keep another column.",
         ) from error
     plain = pyarrow.chunked_array([found]) if isinstance(found, pyarrow.Array) else found
-    if pyarrow.types.is_dictionary(plain.type):
-        plain = plain.cast(plain.type.value_type)
-    as_text = pyarrow.types.is_null(plain.type) or pyarrow.types.is_large_string(plain.type)
-    return plain.cast(pyarrow.string()) if as_text else plain
+    return plain.cast(kept_type(plain.type))
+
+
+def kept_type(given: Any) -> Any:
+    """The Arrow type in which values are handed on: of categories that of their values, for all text one."""
+    from pyarrow import string, types
+
+    found = given.value_type if types.is_dictionary(given) else given
+    return string() if types.is_null(found) or types.is_large_string(found) else found
 
 
 def pack(tables: Sequence[Any]) -> NDArray[np.uint8]:
@@ -122,10 +138,18 @@ def unpack(packed: NDArray[np.uint8]) -> Any:
     return pyarrow.ipc.open_stream(pyarrow.py_buffer(packed)).read_all()
 
 
+def kept_of_block(arrays: Arrays) -> dict[str, Any]:
+    """The columns that travel with a block, by name; none if it has none."""
+    if KEPT not in arrays:
+        return {}
+    table = unpack(arrays[KEPT])
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
 def different_types(name: str, one: object, other: object) -> InputError:
     """The error of a column to be kept that has two types."""
     return InputError(
         "wrong-type",
         f"Column {name!r}, which is to be kept, holds values of type {one} in one table and {other} in another.",
-        "Give tables whose columns are of the same types, or predict for them one by one.",
+        "Give tables whose columns are of the same types, or take them one by one.",
     )

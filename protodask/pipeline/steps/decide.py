@@ -131,6 +131,14 @@ class DecideStep(Step):
     method: Annotated[
         Literal["auto", "exact", "normal"], Option("Exact sums, nearly normal counts for many rows, or what suits.")
     ] = "auto"
+    keep: Annotated[
+        tuple[str, ...],
+        _of_rows(
+            "Column of Parquet files to write beside the decisions, as an id; by default, those that predictions kept. "
+            "Repeatable.",
+            "COL",
+        ),
+    ] = ()
     overwrite: Overwrite = False
 
     def check(self) -> None:
@@ -139,6 +147,10 @@ class DecideStep(Step):
             from protodask.decisions.stored import check_per_row
 
             check_per_row(self.per_row, self.group, self.positive, self.method)
+        if self.keep:
+            from protodask.decisions.decision_store import check_kept
+
+            check_kept(self.keep, self.out)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> DecisionsWritten:
         from protodask.decisions.stored import decide_stored
@@ -152,6 +164,7 @@ class DecideStep(Step):
             label=self.positive,
             probability=self.probability,
             per_row=self.per_row,
+            keep=self.keep,
             engine=engine,
             overwrite=self.overwrite,
         )
