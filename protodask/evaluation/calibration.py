@@ -27,15 +27,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.schema import Label
-from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
+from protodask.data.format.schema import TARGET, WEIGHT, Label
+from protodask.engine import Arrays, Block, EngineLike, Reduction, Source, add_records, identity, open_engine
 from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
+from protodask.evaluation.calibrator import Calibrator
 from protodask.evaluation.control_points import MOST_BINS, ScoredRows, SplineSettings, class_rows, fit_splines
 from protodask.evaluation.given_rows import check_rows, squared
 from protodask.evaluation.interval import normal_quantile
+from protodask.evaluation.metrics import log_loss
 from protodask.evaluation.model_scores import model_outcomes
-from protodask.evaluation.outcomes import Outcomes
+from protodask.evaluation.outcomes import PROBABILITY, Outcomes
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.splines import SplineCalibration
 
@@ -238,6 +240,57 @@ def calibrate_model(
     """The model with the calibration of `fit_calibration`, in place of one that it may have had."""
     calibration = fit_calibration(model, source, codes, engine, n_batches=n_batches, n_bins=n_bins, monotone=monotone)
     return replace(model, calibration=calibration)
+
+
+FOLDS = 5
+JUDGED_ROWS = 50_000
+"""Up to so many rows a calibration is tried on rows left out: of more than these, twenty points are no overfitting."""
+
+
+@dataclass(frozen=True)
+class LeftOutLoss:
+    """Log-loss on each fifth of some rows: of the model, and with a calibration fitted to the other four fifths."""
+
+    raw: float
+    calibrated: float
+
+
+def left_out_loss(
+    calibration: SplineCalibration,
+    model: PrototypeSet,
+    source: Source,
+    codes: NDArray[np.int64],
+    engine: EngineLike = None,
+) -> LeftOutLoss | None:
+    """What such a calibration of the model does to rows that it was not fitted to; the arguments of `fit_calibration`.
+
+    None for more than `JUDGED_ROWS` rows, and where four fifths of them are too few to fit to.
+    """
+    if source.layout.n_rows > JUDGED_ROWS:
+        return None
+    raw = replace(model, calibration=None)
+    with open_engine(engine) as opened:
+        rows = opened.collect(source, _own_rows, opened.share(raw), codes, calibration.n_batches, label="rows left out")
+        opened.forget(source)
+    probability, target, weight = rows[PROBABILITY], rows[TARGET.name], rows[WEIGHT.name]
+    fold = np.random.default_rng(0).permutation(len(target)) % FOLDS
+    calibrated = np.empty_like(probability)
+    for number in range(FOLDS):
+        own, others = fold == number, fold != number
+        try:
+            fitted = Calibrator(calibration.n_bins, calibration.monotone).fit(
+                probability[others], target[others], weight[others]
+            )
+        except InputError:  # of one class alone, say
+            return None
+        calibrated[own] = fitted.transform(probability[own])
+    losses = [log_loss(values, target, weight) for values in (probability, calibrated)]
+    return LeftOutLoss(*losses)
+
+
+def _own_rows(block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int) -> Arrays:
+    found = model_outcomes(block, model, codes, n_batches)
+    return {PROBABILITY: found.probability, TARGET.name: found.target, WEIGHT.name: found.weight}
 
 
 def _read_model_rows(block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int) -> ScoredRows:

@@ -102,6 +102,20 @@ def test_calibrate__on_the_training_rows_says_so(call: Call, example: Any, tmp_p
     assert "Note: The model was trained on these very rows" in done.stdout
 
 
+def test_calibrate__says_what_it_does_to_rows_left_out(
+    call: Call, example: Any, write_table: Callable[..., Path], held_out: Path, tmp_path: Path
+) -> None:
+    harm = "Of rows that were left out it makes the log-loss larger"
+    few = write_table(tmp_path / "few.csv", 60, 8)
+    done = call("calibrate", example.model, few, "--out", tmp_path / "few.zarr", "--bins", 30)
+    assert "Fitted to four fifths of these, it takes the log-loss of the others from" in done.stdout
+    assert harm in done.stdout
+    one = call("calibrate", example.model, held_out, "--out", tmp_path / "one.zarr", "--bins", 1, "--json")
+    found = json.loads(one.stdout)
+    losses = found["left_out"]["log_loss"]
+    assert any(harm in note for note in found["notes"]) == (losses["calibrated"] > losses["raw"])
+
+
 def test_calibrate__into_parquet(call: Call, held_out: Path, calibrated: Path, tmp_path: Path) -> None:
     done = call("predict", calibrated, held_out, "--out", tmp_path / "p.parquet", "--calibrated")
     assert "The calibrated predictions" in done.stdout

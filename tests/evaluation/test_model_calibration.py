@@ -12,7 +12,7 @@ from support.models import make_model
 from protodask.engine import array_source, thread_engine
 from protodask.errors import Code
 from protodask.evaluation import Calibrator
-from protodask.evaluation.calibration import calibrate_model, fit_calibration
+from protodask.evaluation.calibration import JUDGED_ROWS, calibrate_model, fit_calibration, left_out_loss
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features
@@ -55,6 +55,42 @@ def test_fit_calibration__is_that_of_the_probabilities(n_classes: int, n_batches
     for own, other in zip(found.splines, expected.splines_, strict=True):
         np.testing.assert_allclose(own.score, other.score, rtol=1e-12)
         np.testing.assert_allclose(own.outcome, other.outcome, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_left_out_loss__is_that_of_rows_the_calibration_was_not_fitted_to(n_classes: int) -> None:
+    model, codes = made_up(n_classes), np.arange(n_classes)
+    arrays = make_rows(model)
+    source = array_source(arrays, 1024)
+    calibration = fit_calibration(model, source, codes, n_batches=1, n_bins=10)
+    found = left_out_loss(calibration, model, source, codes)
+    assert found is not None
+    ((p, _),) = predict_features(arrays["features"], model, [1])
+    target, weight = arrays["target"], arrays["weight"] / arrays["inclusion"]
+
+    def loss(values: NDArray[np.float64], rows: NDArray[np.intp]) -> float:
+        return float(-np.sum(weight[rows] * np.log(values[np.arange(len(rows)), target[rows]])))
+
+    every = np.arange(3000)
+    assert found.raw == pytest.approx(loss(p, every) / weight.sum())
+    fifths = np.split(np.random.default_rng(1).permutation(3000), 5)  # others than its own: about the same comes out
+    losses = []
+    for own in fifths:
+        others = np.setdiff1d(every, own)
+        fitted = Calibrator(10).fit(p[others], target[others], weight[others])
+        losses.append(loss(fitted.transform(p[own]), own))
+    assert found.calibrated == pytest.approx(sum(losses) / weight.sum(), rel=0.01)
+    assert found.calibrated < found.raw
+
+
+def test_left_out_loss__is_not_asked_for_where_it_says_nothing() -> None:
+    model, codes = made_up(2), np.arange(2)
+    arrays = make_rows(model, 40)
+    calibration = fit_calibration(model, array_source(arrays), codes)
+    alone = arrays | {"target": np.eye(1, 40, dtype=np.int32)[0]}  # of one fifth alone, so that others have one class
+    assert left_out_loss(calibration, model, array_source(alone), codes) is None
+    many = {name: np.resize(values, (JUDGED_ROWS + 1, *values.shape[1:])) for name, values in arrays.items()}
+    assert left_out_loss(calibration, model, array_source(many, 1024), codes) is None
 
 
 def test_fit_calibration__codes_name_the_classes_of_the_model() -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result, count, shorten
+from protodask.pipeline.telling.result import Piece, Result, count, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.data import Label
     from protodask.engine import Engine
+    from protodask.evaluation.calibration import LeftOutLoss
     from protodask.prototypes.model import PrototypeSet
     from protodask.prototypes.splines import SplineCalibration
 
@@ -27,6 +28,8 @@ class ModelCalibrated(Result):
     path: str
     classes: tuple[Label, ...]
     calibration: SplineCalibration
+    left_out: LeftOutLoss | None = None
+    """What such a calibration does to rows that it was not fitted to; None of many rows."""
     notes: tuple[str, ...] = ()
     """Why its calibrated probabilities may not be what they seem."""
 
@@ -35,6 +38,7 @@ class ModelCalibrated(Result):
             "kind": "calibrate",
             "path": mask(self.path),
             "calibration": self.calibration.describe(self.classes),
+            "left_out": None if self.left_out is None else {"log_loss": asdict(self.left_out)},
             "notes": list(self.notes),
         }
 
@@ -45,9 +49,23 @@ class ModelCalibrated(Result):
             f"to {count(found.rows, 'row')}; --calibrated asks for its probabilities."
         )
 
+    def told(self) -> Iterator[Piece]:
+        yield self.summary()
+        if (found := self.left_out) is not None:
+            yield (
+                f"Fitted to four fifths of these, it takes the log-loss of the others from {found.raw:.4g} to "
+                f"{found.calibrated:.4g}."
+            )
+        yield from self.told_notes()
+
 
 SEEN_BEFORE = (
     "The model was trained on these very rows, where it looks better than it is; calibrate it on rows it has not seen."
+)
+
+
+HARMS = (
+    "Of rows that were left out it makes the log-loss larger: do without it, or fit it to more rows or with fewer bins."
 )
 
 
@@ -81,7 +99,7 @@ class CalibrateStep(KnownRows, Step):
         from protodask.data import Dataset
         from protodask.data.places.locations import locate
         from protodask.data.places.storage import check_free, check_outside
-        from protodask.evaluation.calibration import fit_calibration
+        from protodask.evaluation.calibration import fit_calibration, left_out_loss
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import CALIBRATION, MODEL, save_model
 
@@ -96,11 +114,14 @@ class CalibrateStep(KnownRows, Step):
         calibration = fit_calibration(
             model, source, codes, engine, n_batches=self.batches, n_bins=self.bins, monotone=self.monotone
         )
+        left_out = left_out_loss(calibration, model, source, codes, engine)
         entry = {"dataset": key, "finished": datetime.now(UTC).isoformat(timespec="seconds")}
         calibrated = replace(model, calibration=calibration, provenance={**model.provenance, CALIBRATION: entry})
         save_model(calibrated, where, overwrite=self.overwrite)
-        notes = (SEEN_BEFORE,) if key is not None and key in _trained_on(model) else ()
-        return ModelCalibrated(where, model.classes, calibration, notes)
+        seen = key is not None and key in _trained_on(model)
+        harms = left_out is not None and left_out.calibrated > left_out.raw
+        notes = tuple(note for note, holds in ((SEEN_BEFORE, seen), (HARMS, harms)) if holds)
+        return ModelCalibrated(where, model.classes, calibration, left_out, notes)
 
 
 def _trained_on(model: PrototypeSet) -> set[object]:
