@@ -15,7 +15,7 @@ from protodask.data.arrays.plain_arrays import PlainArray
 from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
 from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
 from protodask.data.format.parts import Part, part_of
-from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label
+from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label, like_identifier
 from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments, whole_segment
 from protodask.data.format.summary import Summary
 from protodask.data.places.locations import is_remote, is_url, locate
@@ -190,6 +190,12 @@ class Dataset:
             name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant
         ]:
             found.append(f"Constant features, of which nothing can be learnt: {some(names)}.")
+        found.extend(
+            f"{column.name!r} has {len(column.categories):,} categories in {self.n_rows:,} rows, like an identifier: "
+            "each is a feature, of which there is little to learn."
+            for column in self.columns
+            if column.kind == "nominal" and like_identifier(len(column.categories), self.n_rows)
+        )
         of_columns = [(f"Categories of {column.name!r}", column.categories) for column in self.columns]
         for what, labels in (("Classes", self.classes), *of_columns):
             if alike := _look_alike(labels):

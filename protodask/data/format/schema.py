@@ -62,6 +62,18 @@ MARKED = "marked"
 """Array of a block that says which of its rows have features that cannot be used, (n,); it is not stored."""
 
 
+MOST_TEXTS = 1000
+"""Categories of a column of which nobody said that it holds categories: they would be a feature each."""
+
+FEW_TEXTS = 20
+"""Up to so many, nearly every row may have another."""
+
+
+def like_identifier(n_labels: int, n_rows: int) -> bool:
+    """Whether a column of so many categories rather says which row it is."""
+    return n_labels > FEW_TEXTS and (n_labels > MOST_TEXTS or 2 * n_labels > n_rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of the source table and how it becomes features.

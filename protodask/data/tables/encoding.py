@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import CHECK_ROWS, REMOVE
 from protodask.data.arrays.values import is_pandas_missing
-from protodask.data.format.schema import Column, Label, LabelKey
+from protodask.data.format.schema import Column, Label, LabelKey, like_identifier
 from protodask.data.places.records import LABEL_RANGE
 from protodask.errors import InputError, some
 
@@ -205,16 +205,9 @@ def settle_labels(labels: Iterable[LabelKey], untyped: bool) -> tuple[Label, ...
     return tuple(sorted(set(found)))
 
 
-MOST_TEXTS = 1000
-"""Of a column of which nobody said that it holds categories: they would be a feature each."""
-
-FEW_TEXTS = 20
-"""Up to so many, nearly every row may have another."""
-
-
 def check_categories(name: str, n_labels: int, n_rows: int) -> None:
     """Refuse to take a column of text for categories that looks like an identifier."""
-    if n_labels > FEW_TEXTS and (n_labels > MOST_TEXTS or 2 * n_labels > n_rows):
+    if like_identifier(n_labels, n_rows):
         raise InputError(
             "over-limit",
             f"Column {name!r} has {n_labels:,} different texts in {n_rows:,} rows, like an identifier.",

@@ -1093,6 +1093,16 @@ def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_pat
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize(("n_categories", "noted"), [(20, False), (30, True)])
+def test_ingest__notes_categories_that_are_like_an_identifier(tmp_path: Path, n_categories: int, noted: bool) -> None:
+    order = np.arange(50) % n_categories
+    frame = pd.DataFrame({"who": [f"u{number}" for number in order], "x": np.arange(50.0), "y": np.arange(50) % 2})
+    found = ingest(frame, tmp_path / "d.zarr", target="y", categorical=["who"])
+    assert any("'who' has 30 categories in 50 rows" in note for note in found.notes) == noted
+    ranked = {"who": [f"u{number}" for number in range(n_categories)]}  # one feature
+    assert not ingest(frame, tmp_path / "o.zarr", target="y", ordinal=ranked).notes
+
+
 def test_ingest__notes_labels_that_look_alike(tmp_path: Path) -> None:
     colour = ["e\u0301te\u0301", "\xe9t\xe9", "ETE"] * 4
     frame = pd.DataFrame({"colour": colour, "y": ["ja", "ja ", "nein", "Ja"] * 3})
