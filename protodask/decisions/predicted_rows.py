@@ -337,12 +337,6 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
 def _open_parquet(
     where: str, label: str | None, columns: tuple[str, ...], group: str | None, every: bool, keep: tuple[str, ...]
 ) -> PredictedRows:
-    with needed(
-        "Reading Parquet needs pyarrow, which is not installed.",
-        "Install protodask[tabular], or write the predictions into a Zarr store.",
-    ):
-        import pyarrow
-        import pyarrow.parquet
     find_files(where)  # that there are any
     listed = source_files(where)
     files = tuple(file.path for file in listed)
@@ -350,44 +344,21 @@ def _open_parquet(
         raise InputError(
             "wrong-kind", f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only."
         )
-    kept = keep or _kept_by(read_marker(where), group)
-    edges, groups, schema = [0], [], None
-    unreadable = (pyarrow.ArrowException, UnicodeDecodeError)
-    for number, file in enumerate(files):
-        seen, remedy = f"{mask(file)} is no readable Parquet file", "Write it again."
-        with storage_errors(file, "reading"), refusing(unreadable, "wrong-kind", seen, remedy, FormatError):
-            opened = _parquet_file(file)
-            own = opened.schema_arrow
-            present = set(own.names)
-        schema = own if schema is None else schema
-        if group is not None:
-            _check_group(file, group, schema, own)
-        if missing := set(schema.names) - present:
-            raise InputError(
-                "column-missing",
-                f"{mask(file)} has no column {min(missing)!r}, which others have.",
-                "Give files of one table.",
-            )
-        check_kept_there(kept, own.names)
-        for name in kept:
-            ours, theirs = (kept_type(each.field(name).type) for each in (schema, own))
-            if ours != theirs:
-                raise different_types(name, ours, theirs)
-        for row_group in range(opened.num_row_groups):
-            edges.append(edges[-1] + opened.metadata.row_group(row_group).num_rows)
-            groups.append((number, row_group))
-    assert schema is not None  # there is a file
-    chosen, names = _parquet_columns(where, schema.names, label, columns, every)
-    twice = named_twice(schema.names)
+    edges, groups, schemas = _row_groups(files)
+    present, record = [name for name, _ in schemas[0]], read_marker(where)
+    chosen, names = _parquet_columns(where, record, present, label, columns, every)
+    kept = keep or tuple(name for name in _kept_by(record, group) if name in present)
+    check_kept_there(kept, present)
+    twice = named_twice(present)
     for name in (*chosen, *([group] if group is not None else []), *kept):
-        if name not in schema.names:
-            raise InputError(
-                "column-missing", f"There is no column {name!r}.", f"The columns are {some(schema.names)}."
-            )
+        if name not in present:
+            raise InputError("column-missing", f"There is no column {name!r}.", f"The columns are {some(present)}.")
         if name in twice:
             raise InputError(
                 "named-twice", f"There are several columns {name!r}.", "Give each column a name of its own."
             )
+    for file, own in zip(files, schemas, strict=True):
+        _check_alike(file, schemas[0], own, group, kept)
     version = _version(listed) or os.urandom(8).hex()
     reader = ParquetReader(where, files, tuple(edges), tuple(groups), chosen, not every, group, version)
     key = f"parquet/{version}/{chosen}/{group}/{every}"
@@ -402,21 +373,58 @@ def _kept_by(record: object, group: str | None) -> tuple[str, ...]:
     return tuple(name for name in kept if isinstance(name, str) and name != group and not is_own_column(name))
 
 
-def _check_group(file: str, group: str, first: Any, schema: Any) -> None:
-    """Refuse groups that are whole numbers here and text there: a group of both would not be found to be one."""
+Types = list[tuple[str, Any]]
+"""Names and Arrow types of the columns of a file."""
+
+
+def _row_groups(files: Sequence[str]) -> tuple[list[int], list[tuple[int, int]], list[Types]]:
+    """The edges of the row groups of files, the file and number of each, and the columns of the files."""
+    with needed(
+        "Reading Parquet needs pyarrow, which is not installed.",
+        "Install protodask[tabular], or write the predictions into a Zarr store.",
+    ):
+        import pyarrow
+    edges, groups = [0], list[tuple[int, int]]()
+    schemas: list[Types] = []
+    unreadable = (pyarrow.ArrowException, UnicodeDecodeError)
+    for number, file in enumerate(files):
+        seen, remedy = f"{mask(file)} is no readable Parquet file", "Write it again."
+        with storage_errors(file, "reading"), refusing(unreadable, "wrong-kind", seen, remedy, FormatError):
+            opened = _parquet_file(file)
+            schemas.append([(field.name, field.type) for field in opened.schema_arrow])
+        for row_group in range(opened.num_row_groups):
+            edges.append(edges[-1] + opened.metadata.row_group(row_group).num_rows)
+            groups.append((number, row_group))
+    return edges, groups, schemas
+
+
+def _check_alike(file: str, first: Types, own: Types, group: str | None, kept: Sequence[str]) -> None:
+    """Refuse a file that lacks columns of the first one, or whose groups or columns to keep are of other types.
+
+    Groups that are whole numbers here and text there would not be found to be one.
+    """
     from pyarrow.types import is_integer, is_uint64
 
-    kinds = [own.field(group).type for own in (first, schema) if own.names.count(group) == 1]
-    if len({(is_integer(kind), is_uint64(kind)) for kind in kinds}) > 1:
+    if missing := {name for name, _ in first} - {name for name, _ in own}:
         raise InputError(
-            "wrong-type",
-            f"The column {group!r} holds {kinds[1]} in {mask(file)}, and {kinds[0]} in others.",
-            "Write the files with one type.",
+            "column-missing",
+            f"{mask(file)} has no column {min(missing)!r}, which others have.",
+            "Give files of one table.",
         )
+    for name in (*([group] if group is not None else []), *kept):
+        theirs, ours = (next(kind for column, kind in types if column == name) for types in (first, own))
+        if name in kept and kept_type(theirs) != kept_type(ours):
+            raise different_types(name, theirs, ours)
+        if (is_integer(theirs), is_uint64(theirs)) != (is_integer(ours), is_uint64(ours)):
+            raise InputError(
+                "wrong-type",
+                f"The column {group!r} holds {ours} in {mask(file)}, and {theirs} in others.",
+                "Write the files with one type.",
+            )
 
 
 def _parquet_columns(
-    where: str, present: Sequence[str], label: str | None, columns: tuple[str, ...], every: bool
+    where: str, record: object, present: Sequence[str], label: str | None, columns: tuple[str, ...], every: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The columns of probabilities that are meant, and what they are of."""
     if columns:
@@ -433,7 +441,6 @@ def _parquet_columns(
         if named_twice(columns):
             raise InputError("named-twice", "A column of probabilities is named twice.", "Name each column once.")
         return columns, columns
-    record = read_marker(where)
     if not isinstance(record, dict) or record.get("format") != RECORD.format:
         raise InputError(
             "setting-missing",
