@@ -40,12 +40,12 @@ from protodask.budget.measuring import (
 )
 from protodask.budget.prediction import Prediction, Predictor, look_up_all, measure_overhead
 from protodask.budget.recorded import recorded
-from protodask.data.tables.frames import array_of_names, column_values
+from protodask.data.tables.frames import array_of_names
 from protodask.engine import EngineLike, open_engine
 from protodask.engine.records import Floats
 from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
-from protodask.prototypes.estimator_rows import check_given, checked_labels, class_codes
+from protodask.prototypes.estimator_rows import checked_labels, class_codes, labels_given
 
 Method = Literal["index", "greedy-index", "greedy", "greedy-accuracy", "greedy-cost"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -280,15 +280,10 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Sequence[Any], y: ArrayLike, budgets: ArrayLike = math.inf) -> float:
         """The share of items whose most probable class is right, within budgets."""
-        check_given(y)
-        labels = np.asarray(column_values(y))
         _check_items(X)
-        if len(X) == 0 or labels.shape != (len(X),):
-            raise InputError(
-                "wrong-shape",
-                f"There are {len(X)} items and labels of shape {labels.shape}.",
-                "Give items, and a label for each.",
-            )
+        labels = labels_given(y, len(X))
+        if len(X) == 0:
+            raise InputError("no-rows", "There are no items.", "Give items, and a label for each.")
         class_codes(labels)  # refuses what is missing
         said = np.array([prediction.label for prediction in self.predict_many(X, budgets)])
         return float((said == labels).mean())

@@ -54,7 +54,9 @@ from protodask.prototypes.estimator_rows import (
     feature_dtype,
     group_codes,
     is_out_of_memory,
+    one_column,
     plain_label,
+    settled_labels,
     stored_rows,
 )
 from protodask.prototypes.fitting import StoredRows, dataset_for_training
@@ -273,9 +275,10 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         if not is_out_of_memory(X):
             y, sample_weight, groups = (column_values(computed(values)) for values in (y, sample_weight, groups))
             check_given(y)
-            yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
+            yield self._rows_in_memory(X, settled_labels(y), sample_weight, engine, start, groups)
             return
         check_dimensions(X)
+        y = one_column(y)
         check_labels(getattr(y, "dtype", None))
         from protodask.data.tables.ingest import ingest_arrays
 

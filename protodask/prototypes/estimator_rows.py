@@ -39,6 +39,7 @@ class RowsClassifierMixin(ClassifierMixin):  # type: ignore[misc]
         given = (computed(column_values(values)) for values in (y, sample_weight))
         found, (labels, weight) = computed(self.predict(X)), map(column_values, given)
         check_given(labels)
+        labels = settled_labels(labels)
         class_codes(np.asarray(labels))  # has better words for labels that are none
         return float(accuracy_score(labels, found, sample_weight=weight))
 
@@ -157,12 +158,36 @@ def check_given(y: Any) -> None:
 def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
     """A label for each sample (N,)."""
     check_given(y)
-    given = np.asarray(column_values(y))
+    given = np.asarray(settled_labels(column_values(y)))
     if given.shape != (n_rows,):
         raise InputError(
             "wrong-shape", f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each."
         )
     return given
+
+
+def settled_labels(y: Any) -> Any:
+    """Labels that are objects, or text of NumPy's own type, as whole numbers, truth values or text, if they are all of
+    a kind; scikit-learn knows no others. Lists and arrays of numbers stay as they are.
+    """
+    given = np.asarray(y) if hasattr(y, "columns") else y
+    if getattr(getattr(given, "dtype", None), "kind", "") not in ("O", "T"):
+        return y
+    values = np.asarray(given, dtype=object)
+    kinds = set(map(type, values.flat))
+    if kinds == {str}:
+        return values
+    _refuse_missing(np.array([label_of(label) is None for label in np.ravel(values).tolist()], dtype=bool))
+    whole = all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
+    found = np.asarray(values.tolist()) if whole or kinds <= {bool, np.bool_} else values
+    return values if found.dtype.kind == "f" else found  # which would round some
+
+
+def one_column(y: Any) -> Any:
+    """Labels (N, 1) as a column (N,)."""
+    if getattr(y, "ndim", 1) != 2 or y.shape[1] != 1:
+        return y
+    return y[y.columns[0]] if hasattr(y, "columns") else y[:, 0]
 
 
 def codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
@@ -180,9 +205,11 @@ def codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) 
 
 
 def check_labels(dtype: Any) -> None:
-    """Refuse labels that are times, which no model or file holds."""
-    if getattr(dtype, "kind", "O") in TIMES:
-        raise InputError("wrong-type", f"The labels are times ({dtype}).", "Turn them into text: y.astype(str).")
+    """Refuse labels that are times, bytes or complex numbers, which no model or file holds."""
+    kind = getattr(dtype, "kind", "O")
+    if kind in TIMES or kind in "SVc":
+        what = "times" if kind in TIMES else "complex numbers" if kind == "c" else "bytes"
+        raise InputError("wrong-type", f"The labels are {what} ({dtype}).", "Turn them into text: y.astype(str).")
 
 
 def plain_label(label: Any) -> Any:

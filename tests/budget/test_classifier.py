@@ -811,7 +811,7 @@ def test_predict_many__refuses_what_is_no_sequence_of_items(by_index: BudgetedCl
         by_index.predict_many([item], "much")
     with refused("wrong-shape", 1, "(2,)"):
         by_index.score([item], ["a", "b"])
-    with refused("wrong-shape", 0, "(0,)"):
+    with refused("no-rows", "no items"):
         by_index.score([], [])
     with refused("wrong-type", "list_iterator"):
         by_index.score(iter([item]), ["a"])  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import zarr
+from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask import PrototypeSetClassifier
@@ -248,3 +249,51 @@ def test_labels__of_dask_beside_rows_in_memory_are_not_rounded(kind: str) -> Non
     found = classifier().fit(ROWS, lazy)
     assert found.classes_.tolist() == [2**53, 2**53 + 1]
     assert np.array_equal(found.predict(ROWS), classifier().fit(ROWS, labels).predict(ROWS))
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+@pytest.mark.parametrize("kind", [np.asarray, pd.Series, pd.DataFrame])
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("labels", "kinds"),
+    [
+        (LABELS + 2**60, "iu"),
+        (LABELS.astype(np.uint64) + 2**63, "u"),
+        (LABELS == 1, "b"),
+        (np.array(["no", "yes"])[LABELS], "OU"),
+    ],
+)
+def test_labels__that_are_objects_are_what_they_all_are(
+    kind: Any, lazy: bool, labels: NDArray[Any], kinds: str
+) -> None:
+    given = kind(np.array(labels.tolist(), dtype=object))
+    rows = da.from_array(ROWS, chunks=(50, 2)) if lazy else ROWS
+    found = classifier().fit(rows, given)
+    assert found.classes_.tolist() == np.unique(labels).tolist()
+    assert found.classes_.dtype.kind in kinds
+    assert found.score(rows, given) == np.mean(np.asarray(found.predict(rows)) == labels) > 0.5
+
+
+def test_labels__of_numpys_own_text_are_text() -> None:
+    labels = np.array(["no", "yes"])[LABELS]
+    found = classifier().fit(ROWS, labels.astype(np.dtypes.StringDType()))
+    assert found.classes_.tolist() == ["no", "yes"]
+    assert found.score(ROWS, labels.astype(np.dtypes.StringDType())) == found.score(ROWS, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "what"), [(LABELS.astype("S1"), "bytes"), (LABELS.astype(complex), "complex numbers")]
+)
+def test_labels__that_no_model_holds_are_refused_of_dask_rows_too(labels: NDArray[Any], what: str) -> None:
+    with refused("wrong-type", what, "text"):
+        classifier().fit(da.from_array(ROWS), labels)
+
+
+def test_labels__of_one_column_go_with_dask_rows() -> None:
+    rows = da.from_array(ROWS, chunks=(50, 2))
+    expected = classifier().fit(rows, LABELS).predict_proba(ROWS)
+    frame = pd.DataFrame({"label": LABELS})
+    for given in (LABELS[:, None], da.from_array(LABELS[:, None], chunks=(70, 1)), frame):
+        assert np.array_equal(classifier().fit(rows, given).predict_proba(ROWS), expected)
+    lazy = dask.dataframe.from_pandas(frame, npartitions=3)
+    assert np.array_equal(classifier().fit(rows, lazy).predict_proba(ROWS), expected)
