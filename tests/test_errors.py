@@ -1,12 +1,14 @@
 import ast
 import pickle
+import re
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, reduce
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from support.sources import trees
+from support.sources import ROOT, trees
 
 from protodask.errors import (
     ClusterError,
@@ -20,6 +22,7 @@ from protodask.errors import (
     refusing,
     some,
 )
+from protodask.pipeline.file.values import COMMANDS
 
 BUILT_IN = {
     InputError: ValueError,
@@ -202,3 +205,74 @@ def test_codes__are_all_in_use() -> None:
                     given = zip([*args[len(args) - len(defaults) :], *only], [*defaults, *only_defaults], strict=True)
                     take(*(default for arg, default in given if is_code(arg.annotation)))
     assert set(get_args(Code)) - used == set()
+
+
+ROOMS_OF_COMMANDS = ("budget", "decisions", "evaluation", "registry", "robust")
+
+NAMED_AS_SUCH = {
+    ("decisions/sets.py", "use --per-row labels, in Python decide_rows"): "says both",
+    ("engine/connect.py", "--tls-ca, --tls-cert and --tls-key on the command line, TlsFiles in Python"): "says both",
+    ("robust/model.py", "`protodask predict` or `protodask evaluate`, in Python `load_model`"): "says both",
+    ("explain/requests.py", "Name one or several with --row"): "the command alone asks like that",
+    ("pipeline/inspecting/describe.py", "`protodask run --dry-run`"): "of `run`",
+    ("pipeline/state/runner.py", "--overlap wait"): "of `run`",
+    ("pipeline/state/runner.py", "--debug"): "of `run`",
+    ("pipeline/steps/ingest.py", "--ordinal "): "reads the words of the option",
+    ("pipeline/steps/publish.py", "--attach "): "reads the words of the option",
+    ("pipeline/steps/subsample.py", "--rate "): "reads the words of the option",
+    (
+        "pipeline/each_file/scoring.py",
+        "Make one with `each_file` of `protodask predict`.",
+    ): "in Python nothing makes one",
+    ("pipeline/state/detached.py", ""): "makes command lines",
+    ("pipeline/file/reference.py", ""): "makes the document on options and keys",
+    ("pipeline/file/values.py", "--memory-limit"): "makes options of settings",
+    ("prototypes/planning.py", "dask worker --nthreads"): "a command of Dask's",
+    ("explain/report/svg.py", ""): "names in style sheets",
+}
+"""Options and commands that are named as such outside the command line: module, words, and why."""
+
+
+def texts(node: ast.AST) -> Iterator[ast.Constant]:
+    """All texts within but docstrings and what is said of a setting where it is declared."""
+    match node:
+        case ast.Expr(value=ast.Constant()):
+            return
+        case ast.Subscript(value=value) if named(value) == "Annotated":
+            return
+        case ast.Constant(value=str()):
+            yield node
+    for child in ast.iter_child_nodes(node):
+        yield from texts(child)
+
+
+def test_messages__name_settings_as_python_has_them() -> None:
+    """The command line makes options of these, and a run keys; what names an option is that wherever it is read."""
+    commands = "|".join(map(re.escape, COMMANDS.values()))
+    as_such = re.compile(rf"(?<![\w-])--[a-z]|`protodask (?:{commands})(?: --[a-z-]+)?`")
+    found, met = [], set()
+    for file, tree in trees().items():
+        module = file.relative_to(ROOT).as_posix()
+        if module.startswith("cli/"):
+            continue
+        known = [(place, words) for place, words in NAMED_AS_SUCH if place == module]
+        for text in texts(tree):
+            if as_such.search(text.value):
+                these = {entry for entry in known if entry[1] in text.value}
+                met |= these
+                if not these:
+                    found.append(f"{module}:{text.lineno}: {text.value}")
+    assert not found
+    assert met == set(NAMED_AS_SUCH), "some are named no more"
+
+
+def test_messages__name_functions_that_there_are() -> None:
+    rooms = [import_module(name) for name in ("protodask", *(f"protodask.{room}" for room in ROOMS_OF_COMMANDS))]
+    for function in COMMANDS:
+        first, *rest = function.split(".")
+        owners = [getattr(room, first) for room in rooms if hasattr(room, first)]
+        assert owners, function
+        assert callable(reduce(getattr, rest, owners[0]))
+    said = re.compile(r"`([\w.]+)\(\)`")
+    named_so = {match for tree in trees().values() for text in texts(tree) for match in said.findall(text.value)}
+    assert set(COMMANDS) <= named_so, "some are named no more"

@@ -29,7 +29,7 @@ RECORD = RecordKind(
     "budget",
     BUDGET.format,
     1,
-    "Make one with `protodask budget build`.",
+    "Make one with `build_column_budget()`.",
     "Build it again, or restore it from a copy.",
 )
 

@@ -18,10 +18,10 @@ from protodask.cli.console import Answer, give
 from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import ANSWER_IS_NO, reported, wrong_use
 from protodask.cli.options import Computing, Debug, Json, perform_step, without_contradicted
-from protodask.pipeline.file.values import hints_of, key_of, ordered_fields
+from protodask.pipeline.file.values import as_options, hints_of, key_of, ordered_fields
 from protodask.pipeline.steps.base import Argument, Option, Step, option_of, plain_hint
 from protodask.pipeline.steps.ingest import AppendStep, IngestStep
-from protodask.pipeline.telling.result import FilesFailedError
+from protodask.pipeline.telling.result import FilesFailedError, Piece, Result
 
 BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
@@ -198,7 +198,17 @@ def _computing(step: Any, computing: Computing) -> Answer:
     except FilesFailedError as error:
         if error.result is None:
             raise
-        return Answer(error.result.describe, error.result.told(), error=error)
+        return _answer(error.result, error=error)
     advice = None if computing.quiet else step.advice()
-    told = chain(result.told(), () if advice is None else (advice,))
-    return Answer(result.describe, told, ANSWER_IS_NO if result.refused else 0)
+    return _answer(result, () if advice is None else (advice,), code=ANSWER_IS_NO if result.refused else 0)
+
+
+def _answer(result: Result, advice: tuple[str, ...] = (), **how: Any) -> Answer:
+    """What a step left behind, with the settings that are named as options."""
+
+    def describe() -> dict[str, Any]:
+        found = result.describe()
+        return found | {"notes": [*map(as_options, found["notes"])]} if "notes" in found else found
+
+    told: Iterator[Piece] = chain(result.told(), advice)
+    return Answer(describe, (as_options(one) if isinstance(one, str) else one for one in told), **how)

@@ -16,6 +16,7 @@ from protodask.cli.console import remark
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.progress import Reporter, reporting
 from protodask.errors import InputError
+from protodask.pipeline.file.values import as_options
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.events import nobody
 from protodask.places import mask
@@ -189,16 +190,20 @@ def _engine(computing: Computing) -> AbstractContextManager[Engine]:
 
 @contextmanager
 def computing_engine(
-    computing: Computing, show: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None
+    computing: Computing,
+    show: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+    words: Callable[[str], str] = as_options,
 ) -> Iterator[tuple[Engine, Reporter]]:
     """An engine and the reporter it reports to.
 
-    `show` takes the reporter's lines in place of standard error, and `warn` hears warnings in its place.
+    `show` takes the reporter's lines in place of standard error, and `warn` hears warnings in its place, where `words`
+    are what settings are called.
     """
     computing.check()
     if computing.quiet:
         show, warn = nobody, warn or _warn
-    with reporting(show, warn) as reporter, _engine(computing) as engine:
+    with reporting(show, warn, words) as reporter, _engine(computing) as engine:
         yield engine.with_progress(reporter.hear), reporter
 
 

@@ -72,13 +72,18 @@ MOST_COUNTED = 22
 
 @contextmanager
 def reporting(
-    show: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None
+    show: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+    words: Callable[[str], str] = as_options,
 ) -> Iterator[Reporter]:
-    """A reporter for standard error, or for lines that `show` takes; warnings become lines of it, or go to `warn`."""
+    """A reporter for standard error, or for lines that `show` takes; warnings become lines of it, or go to `warn`.
+
+    `words` makes of a warning what it says to those who read it: settings as options, or as keys of a file.
+    """
     made: AbstractContextManager[Reporter] = nullcontext(LogReporter(show=show))
     if show is None and is_terminal():
         made = _terminal_reporter()
-    with made as reporter, _warnings_as_lines(reporter, warn):
+    with made as reporter, _warnings_as_lines(reporter, warn, words):
         yield reporter
 
 
@@ -86,11 +91,13 @@ OF_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
 
 
 @contextmanager
-def _warnings_as_lines(reporter: Reporter, warn: Callable[[str], None] | None) -> Iterator[None]:
+def _warnings_as_lines(
+    reporter: Reporter, warn: Callable[[str], None] | None, words: Callable[[str], str]
+) -> Iterator[None]:
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, OF_DEVELOPERS) and not sys.warnoptions:
             return
-        text = as_options(" ".join(str(message).split()))
+        text = words(" ".join(str(message).split()))
         if warn is None:
             reporter.line(f"Warning: {text}")
         else:

@@ -27,7 +27,7 @@ from protodask.places import mask
 DECISIONS = Kind("decisions", "protodask-decisions")
 
 RECORD = RecordKind(
-    "decisions", DECISIONS.format, 1, "Make them with `protodask decide`.", "Decide again, or restore them from a copy."
+    "decisions", DECISIONS.format, 1, "Make them with `decide_stored()`.", "Decide again, or restore them from a copy."
 )
 
 SELECTED = "selected"

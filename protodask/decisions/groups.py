@@ -187,7 +187,7 @@ def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
         raise InputError(
             "over-memory",
             f"There are more than {left.choice.most_groups:,} groups, too many to keep a decision for each.",
-            "Decide on parts of the rows, one after the other, or give more memory with --memory-limit.",
+            "Decide on parts of the rows, one after the other, or give more memory with `memory_bytes`.",
         )
     return Runs(left.choice, (first, *final), decided, (*left.long_runs, *right.long_runs, *long_runs))
 

@@ -106,7 +106,7 @@ def open_rows(
         raise InputError(
             "settings-conflict",
             "Columns of probabilities are named, and the predictions are no Parquet files.",
-            "Leave --probability out; --positive names a class.",
+            "Leave `probability` out; `label` names a class.",
         )
     return read_stable(where, lambda: _open_zarr(where, label, group, every))
 
@@ -163,7 +163,7 @@ def _open_zarr(where: str, label: str | None, group: str | None, every: bool) ->
         raise InputError(
             "wrong-kind",
             f"{mask(where)} is neither predictions nor Parquet files.",
-            "Make predictions with `protodask predict`, or give Parquet files with a column of probabilities.",
+            "Make predictions with `predict()`, or give Parquet files with a column of probabilities.",
         )
     fields, classes = _record(attributes, where)
     rows = fields.integer("rows", 0)
@@ -188,7 +188,7 @@ def _open_group(place: str, where: str, name: str, rows: int) -> RowArray:
         raise InputError(
             "column-missing",
             f"The predictions {mask(where)} have no array {name!r} of groups.",
-            f"Predict for a dataset that was ingested with --group: its predictions have one, {GROUP!r}.",
+            f"Predict for a dataset that was ingested with `group`: its predictions have one, {GROUP!r}.",
         )
     return opened
 
@@ -207,7 +207,7 @@ def _position(names: Sequence[object], label: str | None) -> int:
         raise InputError(
             "setting-missing",
             f"There are {len(texts)} classes: {some(texts)}.",
-            "Say with --positive which of them is to be told from the others, or decide on each row with --per-row.",
+            "Say with `label` which of them is to be told from the others, or decide on each row with `per_row`.",
         )
     if str(label) not in texts:
         raise InputError("unknown-name", f"There is no class {label!r}.", f"Choose one of {some(texts)}.")
@@ -436,7 +436,7 @@ def _parquet_columns(
             raise InputError(
                 "settings-conflict",
                 f"{len(columns)} columns of probabilities are named.",
-                "Name one, or decide on each row with --per-row.",
+                "Name one, or decide on each row with `per_row`.",
             )
         if named_twice(columns):
             raise InputError("named-twice", "A column of probabilities is named twice.", "Name each column once.")
@@ -445,7 +445,7 @@ def _parquet_columns(
         raise InputError(
             "setting-missing",
             f"{mask(where)} does not say which of its columns has the probabilities.",
-            f"Name it with --probability; the columns are {some(present)}.",
+            f"Name it with `probability`; the columns are {some(present)}.",
         )
     _, classes = _record(record, where)
     every_name = tuple(f"{PROBABILITY}_{name}" for name in classes)

@@ -206,7 +206,7 @@ class _Task:
                 "over-memory",
                 f"The rows of a group in {group!r} do not lie together, and sorting {self.rows.n_rows:,} rows in "
                 f"memory takes about {needed / 2**20:,.0f} MiB.",
-                "Sort the rows by the group first, or give more memory with --memory-limit.",
+                "Sort the rows by the group first, or give more memory with `memory_bytes`.",
             )
         values = engine.collect(self.rows, _checked, label="read the groups")
         return decide_scattered(values[PROBABILITY], values[GROUP], self.loss, self.method, engine)

@@ -87,7 +87,7 @@ def check_address(address: str, tls: TlsFiles | None = None, insecure: bool = Fa
             "not-secure",
             f"The scheduler address {address} is neither encrypted nor on this machine.",
             "Use tls:// with certificates (`protodask cluster certs` makes them); on a network where everyone is "
-            "trusted say --insecure, or insecure=True in Python.",
+            "trusted say insecure=True.",
         )
 
 

@@ -107,7 +107,7 @@ def policy_log(
         raise InputError(
             "settings-conflict",
             f"The model has the reward {columns.reward!r} among its features, and would choose by what is to come.",
-            "Train it without that column (`protodask ingest --drop`).",
+            "Train it without that column (`drop` of `ingest()`).",
         )
     if is_dataset(path):
         return _dataset_log(model, path, columns)
@@ -120,13 +120,13 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
         raise InputError(
             "settings-conflict",
             f"{path} is a dataset, which knows its inclusion probabilities, and whose target is the logged action.",
-            "Leave out --action and --inclusion: they are for raw tables.",
+            "Leave out `action` and `inclusion`: they are for raw tables.",
         )
     if dataset.has_weight:
         raise InputError(
             "unsupported",
             f"The dataset {path} has weights, and a policy's value has no use for them.",
-            "Ingest the log without --weight; for rows that were kept by chance, use --inclusion.",
+            "Ingest the log without `weight`; for rows that were kept by chance, use `inclusion`.",
         )
     place = {name: position for position, name in enumerate(dataset.feature_names)}
     numeric = {column.name for column in dataset.columns if column.kind == "numeric"}
@@ -135,7 +135,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
             raise InputError(
                 "column-missing",
                 f"The dataset {path} has no column {column!r} of numbers for the {name}.",
-                f"Ingest the log with that column among its features, or name another one with --{name}.",
+                f"Ingest the log with that column among its features, or name another one with `{name}`.",
             )
     features: NDArray[np.intp] | None = None
     codes: Codes = np.empty(0, dtype=np.int64)
@@ -187,7 +187,7 @@ def _table_log(
             raise InputError(
                 "column-missing",
                 f"The table {path} has no column {column!r} for the {role}.",
-                f"Name one with --{role}; the columns are {some(present)}.",
+                f"Name one with `{role}`; the columns are {some(present)}.",
             )
     wanted = {*roles.values(), *(column.name for column in own)}
     source = table_source(

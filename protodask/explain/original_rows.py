@@ -87,7 +87,7 @@ def check_training(model: PrototypeSet, training: Dataset) -> None:
         raise InputError(
             "unsupported",
             "The model does not say which dataset it was trained on.",
-            "Leave the training data out: only models of `protodask fit` know theirs. What the model itself holds of "
+            "Leave the training data out: only models of `fit()` know theirs. What the model itself holds of "
             "its prototypes is shown without it.",
         )
     raise InputError(

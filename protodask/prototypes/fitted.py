@@ -193,7 +193,7 @@ class FittedPrototypes:
             raise InputError(
                 "not-fitted",
                 "The model has no calibration.",
-                "Add one with `protodask calibrate`, or ask for raw probabilities.",
+                "Add one with `calibrate_model()`, or ask for raw probabilities.",
             )
         own = self.calibration.n_batches
         if n_batches is not None and self.batch_counts(n_batches) != (own,):

@@ -169,7 +169,7 @@ def make_folds(
             raise InputError(
                 "column-missing",
                 "The data do not say which rows belong together.",
-                "Ingest them with --group and the name of the column that does, or fold by rows.",
+                "Ingest them with `group` and the name of the column that does, or fold by rows.",
             )
         counts = engine.reduce(source, _COUNT_GROUPS, n_classes, label="groups")
         if not few:

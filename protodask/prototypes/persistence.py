@@ -38,7 +38,7 @@ RECORD = RecordKind(
     "model",
     MODEL.format,
     MODEL_VERSION,
-    "Make one with `protodask fit`.",
+    "Make one with `fit()`.",
     FIT_AGAIN,
     (
         Relative(

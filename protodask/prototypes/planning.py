@@ -238,7 +238,7 @@ def misfit(found: Plan) -> InputError:
         "over-memory",
         f"This fit needs up to {mebibytes(memory.total)} in {who}, and its memory limit is {mebibytes(limit)} "
         f"({shares}).",
-        f"One of these would do: {advice}. `protodask plan` shows the whole account.",
+        f"One of these would do: {advice}. `plan()` shows the whole account.",
     )
 
 
@@ -256,20 +256,20 @@ def remedies(shape: Shape, processes: Processes) -> Iterator[Change]:
 
 def _changes(shape: Shape, processes: Processes) -> Iterator[Iterator[Change]]:
     """Changes to try, setting by setting, small ones first."""
-    fewer, option = "fewer threads", "--threads"
+    fewer, option = "fewer threads", "threads="
     if processes.kind == "workers":
-        fewer, option = "workers with fewer threads", "dask worker --nthreads"
+        fewer, option = "workers with fewer threads", "dask worker --nthreads "
     yield (
-        (Remedy("threads", threads, f"{fewer} ({option} {threads})"), shape, replace(processes, threads=threads))
+        (Remedy("threads", threads, f"{fewer} ({option}{threads})"), shape, replace(processes, threads=threads))
         for threads in range(processes.threads - 1, 0, -1)
     )
     if processes.kind == "threads" and processes.threads > 1:
         yield iter([_as_workers(shape, processes)])
     # Where the number of draws is left open, there might be more of them of fewer candidates.
-    draws = f" --average-draws {shape.config.n_draws}" if shape.config.hold_out else ""
+    draws = f", n_draws={shape.config.n_draws}" if shape.config.hold_out else ""
     yield (
         (
-            Remedy("candidates", candidates, f"fewer candidates (--candidates {candidates}{draws})"),
+            Remedy("candidates", candidates, f"fewer candidates (n_candidates={candidates}{draws})"),
             shape.with_settings(n_candidates=candidates),
             processes,
         )
@@ -286,7 +286,7 @@ def _changes(shape: Shape, processes: Processes) -> Iterator[Iterator[Change]]:
         for rows in _halves(shape.layout.block_rows)
     )
     if shape.precision == "float64":
-        remedy = Remedy("precision", "float32", "the kernel in float32 (--precision float32)")
+        remedy = Remedy("precision", "float32", "the kernel in float32 (precision='float32')")
         yield iter([(remedy, shape.with_settings(precision="float32"), processes)])
     if shape.feature_bytes == 2 * 4:
         remedy = Remedy("feature_bytes", 4, "features stored as float32 (ingest, dtype='float32')")
@@ -299,7 +299,7 @@ def _as_workers(shape: Shape, processes: Processes) -> Change:
     """
     workers, machine = processes.threads, process_memory_limit()
     limit = max(1, min(processes.memory_bytes, machine // (workers + 1)) // MIB) * MIB
-    options = f"--workers {workers} --memory-limit {limit // MIB}MiB"
+    options = f"n_workers={workers}, memory_limit={limit}"
     text = f"{workers} worker processes with a limit of {mebibytes(limit)} each ({options})"
     return (
         Remedy("workers", workers, text),
@@ -341,12 +341,12 @@ def _more_memory(shape: Shape, processes: Processes) -> Change:
     sizes = range(LARGEST_MEMORY // MIB)
     need = bisect_left(sizes, True, lo=processes.memory_bytes // MIB, key=lambda size: fits(shape, given(size)))
     if here:
-        text = f"a limit of {mebibytes(need * MIB)} for this process (--memory-limit {need}MiB)"
+        text = f"a limit of {mebibytes(need * MIB)} for this process (memory_bytes={need * MIB})"
         if need * MIB > process_memory_limit():
             text += ", on a machine with more memory"
     else:
         text = (
-            f"workers with a limit of {mebibytes(need * MIB)} each (--memory-limit {need}MiB, where they are started)"
+            f"workers with a limit of {mebibytes(need * MIB)} each (memory_limit={need * MIB}, where they are started)"
         )
         text += f", and {for_driver}" if short else ""
     return Remedy("memory", need * MIB, text), shape, given(need)

@@ -34,7 +34,7 @@ RECORD = RecordKind(
     "predictions",
     PREDICTIONS.format,
     PREDICTIONS_VERSION,
-    "Make them with `protodask predict`.",
+    "Make them with `predict()`.",
     "Predict again, or restore the predictions from a copy.",
 )
 

@@ -140,7 +140,7 @@ def rows_of_any_class(
             raise InputError(
                 "settings-conflict",
                 f"{path} is a dataset, which knows its target and weights.",
-                "Leave out --target, --weight and --inclusion: they are for raw tables.",
+                "Leave out `target`, `weight` and `inclusion`: they are for raw tables.",
             )
         dataset = _matching_dataset(model, path)
         return dataset, dataset.classes
@@ -150,11 +150,11 @@ def rows_of_any_class(
     )
     encoder = source.encoder
     if (known or target is not None) and encoder.target_name is None:
-        command = "predict" if isinstance(model, PrototypeSet) else "robust predict"
+        instead = "`predict()`" if isinstance(model, PrototypeSet) else "`protodask robust predict`"
         raise InputError(
             "column-missing",
             f"The table {path} has no column {name!r} with the true classes.",
-            f"Name that column with --target, or use `protodask {command}`, which needs none.",
+            f"Name that column with `target`, or use {instead}, which needs none.",
         )
     roles = ("weight", weight, encoder.weight_name), ("inclusion", inclusion, encoder.inclusion_name)
     for what, column, found in roles:
@@ -162,7 +162,7 @@ def rows_of_any_class(
             raise InputError(
                 "column-missing",
                 f"The table {path} has no column {column!r} for the {what}.",
-                f"Check the name given with --{what}.",
+                f"Check the name given with `{what}`.",
             )
     return source, None if encoder.target_name is None else tuple(classes)
 
@@ -204,7 +204,7 @@ def check_columns(model: TableModel, dataset: Dataset, path: str) -> None:
         warnings.warn(
             f"Where values are missing, the dataset {path} has the means of its own rows, not those that the model was "
             f"trained with: {some(otherwise)}. Give the raw tables themselves, or ingest them with the columns of the "
-            "training data (--unless-in, or split one dataset).",
+            "training data (`unless_in`, or split one dataset).",
             FilledOtherwiseWarning,
             stacklevel=2,
         )

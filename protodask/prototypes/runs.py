@@ -45,7 +45,7 @@ RECORD = RecordKind(
     "run",
     RUN_FORMAT,
     RUN_VERSION,
-    "Give the folder that --run-dir named.",
+    "Give the folder that `run_dir` named.",
     "Remove the run directory and start the run again.",
 )
 

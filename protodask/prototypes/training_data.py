@@ -40,7 +40,7 @@ def warn_of_large_weights(summary: Summary) -> None:
         warnings.warn(
             f"The largest weight of a row is {largest:.6g}, {largest / mean:.4g} times the mean of {mean:.6g} over "
             f"{summary.rows:,} rows: a few rows decide what is learnt. Keep more of the rows that weigh so much, or "
-            "train without weights (--unweighted, or weighted=False in a FitConfig) and calibrate the model with them.",
+            "train without weights (weighted=False) and calibrate the model with them.",
             LargeWeightWarning,
             stacklevel=2,
         )

@@ -199,7 +199,7 @@ class Registry:
         """Let the champion be the version that it was before, and `previous` the one that it is; returns the former."""
 
         def changed(state: RegistryState) -> RegistryState:
-            before, promote = state.named.get(PREVIOUS), "with `protodask registry promote`."
+            before, promote = state.named.get(PREVIOUS), "with `Registry.promote()`."
             if CHAMPION not in state.named:
                 seen = f"The registry {mask(self.path)} has no {CHAMPION}."
                 raise InputError("nothing-yet", seen, f"Let it be a version {promote}")

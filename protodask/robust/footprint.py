@@ -47,7 +47,7 @@ def planes_at_once(form: TermsForm, n_planes: int, layout: Layout, engine: Engin
                 more = f"Give this process, which drives the workers, {mebibytes(needed.total)} of memory"
             else:
                 enough = _enough(form, layout, processes)
-                more = f"Raise the memory limit (--memory-limit {enough}MiB), take fewer threads (--threads)"
+                more = f"Raise the memory limit (memory_bytes={enough * MIB}), take fewer threads (`threads`)"
             largest = sorted(needed.parts, key=lambda part: -part.bytes)[:3]
             shares = ", ".join(f"{part.bytes // MIB:,} MiB for {part.name}" for part in largest)
             raise InputError(

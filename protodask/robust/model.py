@@ -36,13 +36,13 @@ RECORD = RecordKind(
     "robust model",
     ROBUST_MODEL.format,
     1,
-    "Make one with `protodask robust fit`.",
+    "Make one with `fit_robust()`.",
     FIT_AGAIN,
     (
         Relative(
             "protodask-model",
             "a prototype set classifier and no robust model",
-            "Use `protodask predict` or `protodask evaluate`, in Python `load_model`; `protodask robust fit` makes "
+            "Use `protodask predict` or `protodask evaluate`, in Python `load_model`; `fit_robust()` makes "
             "robust models.",
         ),
     ),

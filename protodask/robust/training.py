@@ -151,7 +151,7 @@ def warn_of_coarse_bounds(data: Dataset) -> None:
         warnings.warn(
             f"The dataset has float32 numbers, and the bounds of {some(named)} lie hardly further apart than their "
             "steps, or not at all: what is promised does not hold for what was rounded away. Ingest the data with "
-            "--dtype float64, in Python dtype='float64', or take a constant from the feature.",
+            "dtype='float64', or take a constant from the feature.",
             CoarseBoundsWarning,
             stacklevel=3,
         )

@@ -110,7 +110,7 @@ def columns_of_table(columns: Sequence[Column]) -> UncertainColumns:
             "unsupported",
             f"Values are missing in {some(filled)}, where the mean of the others stands in the dataset: nobody knows "
             "them to be so.",
-            "Give the least and the largest value that they may have (--missing error names the rows), or leave the "
+            "Give the least and the largest value that they may have (missing='error' names the rows), or leave the "
             "columns out.",
         )
     names = [name for column in columns for name in column.feature_names]

@@ -151,7 +151,7 @@ def test_save_budgeted__whole_or_not_at_all(
     assert os.listdir(tmp_path) == []
 
     save_budgeted(prototypes, place)
-    with refused("exists", place, "--overwrite", kind=OutputExistsError):
+    with refused("exists", place, "overwrite=True", kind=OutputExistsError):
         save_budgeted(prototypes, place)
     with refused("user-code", "Local"):
         save_budgeted(local, place, overwrite=True)
@@ -270,7 +270,7 @@ def test_load_greedy__gives_back_what_was_saved(tmp_path: Path) -> None:
     assert [one.features for one in loaded.failures] == [one.features for one in index.failures] == [{1}]
     sizes, budgets = np.linspace(1, 9, 30)[:, None], np.linspace(0, 20, 40)
     np.testing.assert_array_equal(loaded.choose(sizes, budgets), index.choose(sizes, budgets))
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         save_greedy(index, tmp_path / "greedy.json")
     save_greedy(loaded, tmp_path / "greedy.json", overwrite=True)
     unbounded = build_greedy([[1.0]], lambda _: 0.5, size=1.0)

@@ -262,7 +262,7 @@ def test_save_column_budget__and_load_budget_give_the_same(built: ColumnBudget, 
 def test_save_column_budget__refuses_what_is_there(built: ColumnBudget, tmp_path: Path) -> None:
     place = tmp_path / "index"
     save_column_budget(built, place)
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         save_column_budget(built, place)
     save_column_budget(built, place, overwrite=True)
     (tmp_path / "other").mkdir()
@@ -290,7 +290,7 @@ def test_load_column_budget__refuses_what_is_damaged(built: ColumnBudget, tmp_pa
     with refused("not-found", kind=StorageError):
         load_column_budget(place)
     place.mkdir()
-    with refused("wrong-kind", "`protodask budget build`", kind=FormatError):
+    with refused("wrong-kind", "`build_column_budget()`", kind=FormatError):
         load_column_budget(place)
     place.rmdir()
     save_column_budget(built, place)

@@ -387,7 +387,7 @@ def test_expander__refuses_what_does_not_fit_before_a_row_is_read(data: Dataset)
     big = replace(data, metadata=replace(data.metadata, n_rows=2**26, block_rows=2**22))
     with (
         thread_engine(1, 300 * 2**20) as engine,
-        refused("over-memory", "300 MiB", "--memory-limit"),
+        refused("over-memory", "300 MiB", "memory_bytes="),
         opened(big, engine, config=config),
     ):
         pass

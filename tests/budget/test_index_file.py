@@ -132,7 +132,7 @@ def test_save_index__is_json_that_others_read(tmp_path: Path) -> None:
 def test_save_index__does_not_overwrite_unless_told(tmp_path: Path) -> None:
     place = tmp_path / "index.json"
     save_index(drawn_index(), place)
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         save_index(drawn_index((1.0, 2.0)), place)
     save_index(drawn_index((1.0, 2.0)), place, overwrite=True)
     assert load_index(place).curves.high == 2.0

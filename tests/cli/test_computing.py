@@ -42,7 +42,7 @@ def test_check__refuses_options_on_a_connection_without_a_scheduler(connection: 
 
 
 def test_check__refuses_schedulers_in_the_clear_elsewhere() -> None:
-    with refused("not-secure", "tcp://10.0.0.1:8786", "tls://", "--insecure", kind=WrongUseError):
+    with refused("not-secure", "tcp://10.0.0.1:8786", "tls://", "insecure=True", kind=WrongUseError):
         Computing(scheduler="tcp://10.0.0.1:8786").check()
     Computing(scheduler="tcp://10.0.0.1:8786", connection=Connection(insecure=True)).check()
     Computing(scheduler="tls://10.0.0.1:8786").check()

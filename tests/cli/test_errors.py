@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
+from support.commands import check_failed, run_command
 from support.errors import refused
 
+from protodask import FitConfig, fit, ingest, sample_data
 from protodask.cli.errors import WrongUseError, reported, wrong_use
 from protodask.cli.progress import TerminalReporter, reporting
 from protodask.errors import ClusterError, InputError, ProtodaskError
@@ -18,6 +21,7 @@ from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.values import as_keys
 from protodask.pipeline.state.runner import check_pipeline
 from protodask.pipeline.steps.fit import FitStep
+from protodask.prototypes import ConvergenceWarning
 
 
 def _exit_code(error: BaseException, debug: bool = False) -> int:
@@ -51,6 +55,36 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
         ("Raise `n_candidates` or tolerance.", "Raise --candidates or tolerance.", "Raise `candidates` or tolerance."),
         ("seed is -1.", "--seed is -1.", "seed is -1."),
         ("Say calibrated=True.", "Say --calibrated.", "Say calibrated: true."),
+        ("Train with weighted=False.", "Train with --unweighted.", "Train with weighted: false."),
+        ("Say overwrite=False.", "Say overwrite=False.", "Say overwrite: false."),
+        ("Give `label` or `roc_auc`.", "Give --positive or --roc-auc.", "Give `positive` or `roc-auc`."),
+        (
+            "Say what it is (categorical=['a b']).",
+            "Say what it is (--categorical 'a b').",
+            "Say what it is (categorical: [a b]).",
+        ),
+        (
+            "Fewer (n_candidates=900, n_draws=2).",
+            "Fewer (--candidates 900 --average-draws 2).",
+            "Fewer (candidates: 900, average-draws: 2).",
+        ),
+        ("Give (n_folds=3, x=1).", "Give (--folds 3, x=1).", "Give (folds: 3, x=1)."),
+        (
+            "More (memory_bytes=314572800), fewer `threads`.",
+            "More (--memory-limit 300MiB), fewer --threads.",
+            "More (--memory-limit 300MiB), fewer --threads.",
+        ),
+        ("Give (memory_limit=1000).", "Give (--memory-limit 1000).", "Give (--memory-limit 1000)."),
+        (
+            "Leave it out (`drop` of `ingest()`).",
+            "Leave it out (--drop of `protodask ingest`).",
+            "Leave it out (`drop` of `protodask ingest`).",
+        ),
+        (
+            "Name it with `Registry.promote()`.",
+            "Name it with `protodask registry promote`.",
+            "Name it with `protodask registry promote`.",
+        ),
         (
             "Say what it is with --categorical max_iterations.",
             "Say what it is with --categorical max_iterations.",
@@ -61,6 +95,7 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
             for same in (
                 "Column 'max_fraction' of /a/max_fraction.csv.",
                 "insecure=True in Python",
+                "Say `rows.exact_means()` or `Dataset.open()`.",
                 "Give batches.",
                 "There is nothing at hold_out.csv.",
                 "hold_out.csv is empty.",
@@ -83,6 +118,48 @@ def test_reported__speaks_of_options_and_files_of_keys(
     pipeline = Pipeline("p.yaml", (FitStep("a", "b", max_fraction=7.0),))
     with refused("bad-setting", "step 1 (fit): max-fraction is 7.0"):
         check_pipeline(pipeline)
+
+
+def test_messages__of_an_error_seen_three_ways(tmp_path: Path) -> None:
+    table, out = tmp_path / "t.csv", tmp_path / "d.zarr"
+    table.write_text("a,b\n1,x\n2,y\n")
+    with refused("setting-missing", "Name it with `target`."):
+        ingest(str(table), out)
+    check_failed(run_command("ingest", table, "--out", out), 1, "setting-missing", "Name it with --target.")
+    steps = f"state: {tmp_path}/state\nsteps: [ingest: {{sources: {table}, out: {out}}}]\n"
+    (tmp_path / "p.yaml").write_text(steps)
+    check_failed(run_command("run", tmp_path / "p.yaml"), 1, "setting-missing", "Name it with `target`.")
+
+
+def test_messages__of_a_warning_seen_three_ways(tmp_path: Path) -> None:
+    data = sample_data("checker", 500, tmp_path / "d.zarr")
+    with pytest.warns(ConvergenceWarning, match=r"raise `max_iterations` or `tolerance`\."):
+        fit(data, FitConfig.of("source", n_candidates=20, max_iterations=3))
+    settings = ("--recipe", "source", "--candidates", 20, "--max-iterations", 3)
+    done = run_command("fit", data.path, "--out", tmp_path / "m.zarr", *settings)
+    assert "raise --max-iterations or --tolerance." in done.stderr
+    step = f"data: {data.path}, out: {tmp_path}/p.zarr, recipe: source, candidates: 20, max-iterations: 3"
+    (tmp_path / "p.yaml").write_text(f"state: {tmp_path}/state\nsteps: [fit: {{{step}}}]\n")
+    for quiet in ((), ("--quiet",), ("--log", "json")):
+        done = run_command("run", tmp_path / "p.yaml", "--from", "1", *quiet)
+        assert "raise `max-iterations` or `tolerance`." in done.stderr
+
+
+def test_messages__of_a_result_seen_three_ways(tmp_path: Path) -> None:
+    data = sample_data("checker", 500, tmp_path / "d.zarr")
+    model = fit(data, FitConfig.of("source", n_candidates=20, tolerance=1e-2)).model
+    model.save(tmp_path / "m.zarr")
+    with refused("not-fitted", "`calibrate_model()`"):
+        model.predict_proba(np.zeros((1, 2)), calibrated=True)
+    given = (tmp_path / "m.zarr", data.path)
+    refusal = run_command("evaluate", *given, "--calibrated")
+    check_failed(refusal, 1, "not-fitted", "`protodask calibrate`")
+    done = run_command("calibrate", *given, "--out", tmp_path / "c.zarr")
+    assert "--calibrated asks for" in done.stdout
+    step = f"model: {given[0]}, data: {given[1]}, out: {tmp_path}/p.zarr"
+    (tmp_path / "p.yaml").write_text(f"state: {tmp_path}/state\nsteps: [calibrate: {{{step}}}]\n")
+    done = run_command("run", tmp_path / "p.yaml")
+    assert "calibrated: true asks for" in done.stdout
 
 
 def test_reported__refusing_imports_little(tmp_path: Path) -> None:

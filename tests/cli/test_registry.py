@@ -259,7 +259,7 @@ def test_registry_unalias__leaves_the_version(registry: str, call: Call) -> None
 
 def test_registry_remove__is_of_a_version_that_no_alias_names(registry: str, call: Call) -> None:
     refused = call("registry", "remove", registry, "1")
-    check_failed(refused, 1, "settings-conflict", "Version 1", "previous", "`unalias`")
+    check_failed(refused, 1, "settings-conflict", "Version 1", "previous", "`protodask registry unalias`")
     assert call("registry", "unalias", registry, "previous").exit_code == 0
     found = result(call, "registry", "remove", registry, "1")
     assert (found["removed"], found["kept"]) == ([1], [2])

@@ -208,7 +208,7 @@ def test_decide_together__refuses_more_groups_than_fit(monkeypatch: pytest.Monke
     monkeypatch.setattr(groups, "LEAST_GROUPS", 10)
     monkeypatch.setattr(groups, "GROUP_BYTES", 2**40)
     source = array_source({"probability": np.full(64, 0.3), "group": np.arange(64)}, 8)
-    with thread_engine(1) as engine, refused("over-memory", 10, "--memory-limit"):
+    with thread_engine(1) as engine, refused("over-memory", 10, "`memory_bytes`"):
         decide_together(source, "f1", "auto", engine)
 
 

@@ -159,7 +159,7 @@ def test_decide_stored__refuses_scattered_groups_that_do_not_fit(
 ) -> None:
     data = write_zarr(tmp_path / "p.zarr", of_two(ETA), group=RANDOM.permutation(GROUPS))
     monkeypatch.setattr(stored, "SCATTERED_BYTES", 10**9)
-    with refused("over-memory", "'group'", "--memory-limit"):
+    with refused("over-memory", "'group'", "`memory_bytes`"):
         decide_stored(data, tmp_path / "out.zarr", "f1", group="group")
     assert sorted(os.listdir(tmp_path)) == ["p.zarr"]
 
@@ -192,7 +192,7 @@ def test_decide_stored__one_class_against_the_rest(tmp_path: Path) -> None:
     decide_stored(data, tmp_path / "out.zarr", "f1", label="green")
     expected = decide(probability[:, 1], "f1")
     np.testing.assert_array_equal(read_selected(tmp_path / "out.zarr")[0], expected.selected)
-    with refused("setting-missing", 3, "red, green, blue", "--positive"):
+    with refused("setting-missing", 3, "red, green, blue", "`label`"):
         decide_stored(data, tmp_path / "other.zarr", "f1")
     with refused("unknown-name", "'violet'", "red, green, blue"):
         decide_stored(data, tmp_path / "other.zarr", "f1", label="violet")
@@ -260,7 +260,7 @@ def test_decide_stored__predictions_that_are_replaced_meanwhile_are_refused(
 def test_decide_stored__needs_overwrite_and_overwrites_decisions_only(tmp_path: Path) -> None:
     data = write_zarr(tmp_path / "p.zarr", of_two(ETA))
     decide_stored(data, tmp_path / "out.zarr", "f1")
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         decide_stored(data, tmp_path / "out.zarr", "am")
     decide_stored(data, tmp_path / "out.zarr", "am", overwrite=True)
     assert dict(zarr.open_group(tmp_path / "out.zarr", mode="r").attrs)["loss"] == "am"
@@ -293,14 +293,14 @@ def test_decide_stored__damaged_predictions_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, ("setting-missing", "--probability", "eta, name, query, bad, float")),
+        ({}, ("setting-missing", "`probability`", "eta, name, query, bad, float")),
         ({"probability": ["other"]}, ("column-missing", "'other'", "eta, name, query, bad, float")),
         ({"probability": ["eta"], "group": "other"}, ("column-missing", "'other'", "eta, name, query, bad, float")),
         ({"probability": ["name"]}, ("wrong-type", "'name'")),
         ({"probability": ["bad"]}, ("bad-value", 1, "1.5")),
         ({"probability": ["eta"], "group": "query"}, ("bad-value", "'query'")),
         ({"probability": ["eta"], "group": "float"}, ("bad-value", "'float'")),
-        ({"probability": ["eta", "bad"]}, ("settings-conflict", 2, "--per-row")),
+        ({"probability": ["eta", "bad"]}, ("settings-conflict", 2, "`per_row`")),
         ({"probability": ["eta"], "label": "1"}, ("settings-conflict",)),
         ({"probability": ["eta"], "per_row": "labels", "method": "exact"}, ("settings-conflict",)),
         ({"probability": ["eta"], "loss": "accuracy"}, ("unknown-name", "'accuracy'")),
@@ -321,9 +321,9 @@ def test_decide_stored__refuses_places_without_predictions(tmp_path: Path) -> No
     with refused("not-found", kind=StorageError):
         decide_stored(tmp_path / "nothing", tmp_path / "out.zarr")
     zarr.create_group(tmp_path / "other.zarr")
-    with refused("wrong-kind", "`protodask predict`"):
+    with refused("wrong-kind", "`predict()`"):
         decide_stored(tmp_path / "other.zarr", tmp_path / "out.zarr")
-    with refused("column-missing", "'group'", "--group"):
+    with refused("column-missing", "'group'", "`group`"):
         decide_stored(write_zarr(tmp_path / "p.zarr", of_two(ETA)), tmp_path / "out.zarr", group="group")
     pyarrow.parquet.write_table(pyarrow.table({"eta": np.zeros(0)}), tmp_path / "empty.parquet")
     with refused("no-rows"):

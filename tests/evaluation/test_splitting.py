@@ -130,10 +130,10 @@ def test_split__again_leaves_what_is_there(tmp_path: Path, engine: Engine) -> No
     for overwrite in (False, True):
         split(data, *places, engine=engine, overwrite=overwrite)
     assert [os.stat(place / "zarr.json").st_ino for place in places] == before
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         split(data, *places, seed=1, engine=engine)
     data = write(tmp_path / "data.zarr", 50, engine, first=500, append=True)
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         split(data, *places, engine=engine)
     assert [os.stat(place / "zarr.json").st_ino for place in places] == before
     training, held_out = split(data, *places, engine=engine, overwrite=True)
@@ -144,7 +144,7 @@ def test_split__does_not_take_a_part_that_was_added_to_for_one_that_is_done(tmp_
     data = write(tmp_path / "data.zarr", 500, engine)
     split(data, tmp_path / "t.zarr", tmp_path / "h.zarr", engine=engine)
     write(tmp_path / "h.zarr", 5, engine, first=900, append=True)
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         split(data, tmp_path / "t.zarr", tmp_path / "h.zarr", engine=engine)
     _, held_out = split(data, tmp_path / "t.zarr", tmp_path / "h.zarr", engine=engine, overwrite=True)
     assert max(rows_of(held_out)) < 500
@@ -158,7 +158,7 @@ def test_split__takes_no_other_part_of_as_many_rows_for_the_one_that_is_asked_fo
     drawn = [np.flatnonzero(Part(0.2, seed, True, False).of(np.arange(60))).tolist() for seed in range(40)]
     other = next(seed for seed in range(1, 40) if len(drawn[seed]) == len(drawn[0]) and drawn[seed] != drawn[0])
     split(data, *places, engine=engine)
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         split(data, *places, seed=other, engine=engine)
     assert rows_of(Dataset.open(places[1])) == drawn[0]
     training, held_out = split(data, *places, seed=other, engine=engine, overwrite=True)

@@ -279,7 +279,7 @@ def test_subsample__works_in_a_remote_store(tmp_path: Path) -> None:
     found = subsample(there, "memory://subsample/part", budget=200)
     assert found.key == here.key
     assert Dataset.open("memory://subsample/part").key == here.key
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         subsample(there, "memory://subsample/part", budget=100)
 
 
@@ -407,7 +407,7 @@ def test_subsample__looks_first_whether_it_may_write(
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "file").touch()
     monkeypatch.setattr(Dataset, "read", read)
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         subsample(source, tmp_path / "part", rates={"no": 0.5})
 
 

@@ -133,7 +133,7 @@ def test_export__replaces_only_when_told_to(suffix: str, tmp_path: Path) -> None
     path = tmp_path / "deep" / f"t{suffix}"
     export(Table("t", {"x": [1]}), path)
     before = path.read_bytes()
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         export(Table("t", {"x": [2]}), path)
     assert path.read_bytes() == before
     export(Table("t", {"x": [2]}), path, overwrite=True)

@@ -24,7 +24,7 @@ def test_write_certificates__names_files_that_are_there(tmp_path: Path) -> None:
 def test_write_certificates__overwrites_its_own_only_when_told(tmp_path: Path) -> None:
     write_certificates(tmp_path / "certs")
     before = (tmp_path / "certs" / "ca.pem").read_bytes()
-    with refused("exists", tmp_path / "certs", "--overwrite", kind=OutputExistsError):
+    with refused("exists", tmp_path / "certs", "overwrite=True", kind=OutputExistsError):
         write_certificates(tmp_path / "certs")
     assert (tmp_path / "certs" / "ca.pem").read_bytes() == before
     write_certificates(tmp_path / "certs", overwrite=True)

@@ -56,7 +56,7 @@ def test_fit_work__refuses_what_the_job_would_refuse(tmp_path: Path) -> None:
         fit_work(step, ["fit"], "slurm")
     # In a container there are other files.
     assert fit_work(step, ["fit"], "kubernetes").run_dir == f"{tmp_path}/m.run"
-    with refused("not-local", "s3://bucket/m", "--run-dir"):
+    with refused("not-local", "s3://bucket/m", "`run_dir`"):
         fit_work(FitStep("d", "s3://bucket/m"), ["fit"], "kubernetes")
 
 
@@ -65,7 +65,7 @@ def test_fit_work__of_a_search(tmp_path: Path) -> None:
     step = TuneStep("d", str(tmp_path / "m"))
     work = fit_work(step, ["tune", "d", "--out", str(tmp_path / "m")], "local")
     assert work.arguments[-2:] == ("--run-dir", f"{tmp_path}/m.run")
-    with refused("exists", tmp_path / "t.csv", "--overwrite", kind=OutputExistsError):
+    with refused("exists", tmp_path / "t.csv", "overwrite=True", kind=OutputExistsError):
         fit_work(replace(step, table=str(tmp_path / "t.csv")), ["tune"], "local")
     fit_work(replace(step, table=str(tmp_path / "t.csv")), ["tune"], "kubernetes")
 

@@ -97,7 +97,7 @@ def test_check_request__asks_for_the_output_before_anything_is_read(
     taken = tmp_path / "taken.csv"
     taken.write_text("mine")
     monkeypatch.setattr(module, "load_model", lambda *_: pytest.fail("the model was read"))
-    with refused("exists", taken, "--overwrite", kind=OutputExistsError):
+    with refused("exists", taken, "overwrite=True", kind=OutputExistsError):
         explain_data(request_for(1, out=str(taken)), engine)
     assert taken.read_text() == "mine"
 

@@ -33,7 +33,7 @@ def test_to_json__what_is_not_finite_is_null() -> None:
 def test_write_json__refuses_and_overwrites(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "scores.json"
     write_json(str(path), {"a": 1}, overwrite=False)
-    with refused("exists", path, "--overwrite", kind=OutputExistsError):
+    with refused("exists", path, "overwrite=True", kind=OutputExistsError):
         write_json(str(path), {"a": 2}, overwrite=False)
     assert json.loads(path.read_text()) == {"a": 1}
     write_json(str(path), {"a": 2}, overwrite=True)

@@ -105,13 +105,13 @@ def test_fit__killed_after_its_model_was_written_is_done_when_repeated(
         step.perform(engine)
         assert not run_dir.exists()
         assert model_fingerprint(load_model(model)) == written
-        with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
+        with refused("exists", step.out, "overwrite=True", kind=OutputExistsError):
             step.perform(engine)
         # A finished run that made another model than the one that is there does not replace it unasked.
         other = FitStep(data=data.path, out=str(model), candidates=21, tolerance=1e-2, overwrite=True)
         other.perform(engine)
         (tmp_path / "copy").rename(run_dir)
-        with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
+        with refused("exists", step.out, "overwrite=True", kind=OutputExistsError):
             step.perform(engine)
     assert model_fingerprint(load_model(model)) != written
     assert run_dir.exists()
@@ -138,18 +138,18 @@ def test_fit__with_a_run_directory_of_its_own_is_done_when_its_model_is_there(tm
         assert os.path.samestat(written, (tmp_path / "m.zarr" / "zarr.json").stat())
         # Neither a model of another run nor anything else counts as its own.
         replace(step, run_dir=str(tmp_path / "other"), seed=1, overwrite=True).perform(engine)
-        with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
+        with refused("exists", step.out, "overwrite=True", kind=OutputExistsError):
             step.perform(engine)
-        with refused("exists", data.path, "--overwrite", kind=OutputExistsError):
+        with refused("exists", data.path, "overwrite=True", kind=OutputExistsError):
             replace(step, out=data.path).perform(engine)
-        with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
+        with refused("exists", step.out, "overwrite=True", kind=OutputExistsError):
             replace(step, run_dir=str(tmp_path / "new")).perform(engine)
     assert not (tmp_path / "new").exists()
 
 
 def test_fit__into_an_object_store_needs_a_place_for_its_record() -> None:
     step = FitStep(data="d.zarr", out="s3://me:secret@bucket/m.zarr")
-    with refused("not-local", "s3://***@bucket/m.zarr", "--run-dir") as caught:
+    with refused("not-local", "s3://***@bucket/m.zarr", "`run_dir`") as caught:
         step.check()
     assert "secret" not in str(caught.value)
     replace(step, run_dir="run").check()
@@ -232,6 +232,6 @@ def test_tune__ranges_have_two_ends(text: str, tmp_path: Path) -> None:
 
 def test_tune__into_an_object_store_needs_a_place_for_its_record() -> None:
     step = TuneStep(data="d.zarr", out="s3://bucket/m.zarr")
-    with refused("not-local", step.out, "--run-dir"):
+    with refused("not-local", step.out, "`run_dir`"):
         step.check()
     replace(step, run_dir="run").check()

@@ -107,7 +107,7 @@ def test_calibrated__is_gone_with_a_further_batch_or_another_fit(draw: Callable[
     found.fit(x, y)  # nothing is added, so the model is what it was
     assert found.model_.calibration is not None
     found.set_params(n_batches=2).fit(x, y)
-    with refused("not-fitted", "`protodask calibrate`"):
+    with refused("not-fitted", "`calibrate_model()`"):
         found.predict_proba(x, calibrated=True)
     found.calibrate(*draw(2)).set_params(warm_start=False).fit(x, y)
     assert found.model_.calibration is None

@@ -177,7 +177,7 @@ def test_make_folds__refuses_a_number_of_folds_that_makes_no_sense(n_folds: int)
 def test_make_folds__refuses_data_without_rows_or_groups() -> None:
     with refused("no-rows"):
         make_folds(ENGINE, array_source({"target": np.zeros(0, dtype=np.int32)}, 4), 1)
-    with refused("column-missing", "--group"):
+    with refused("column-missing", "`group`"):
         make_folds(ENGINE, array_source({"target": np.zeros(9, dtype=np.int32)}, 4), 1, grouped=True)
 
 

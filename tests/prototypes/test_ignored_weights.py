@@ -318,5 +318,5 @@ def test_pipeline__leaves_weights_aside(heavy: Dataset, plain: Dataset, tmp_path
 
 def test_warning__names_the_option(heavy: Dataset, engine: Engine) -> None:
     config = replace(WEIGHTED, n_batches=0)
-    with pytest.warns(UserWarning, match=r"train without weights \(--unweighted, or weighted=False in a FitConfig\)"):
+    with pytest.warns(UserWarning, match=r"train without weights \(weighted=False\)"):
         fit(heavy, config, engine=engine)

@@ -152,7 +152,7 @@ def test_fit__that_does_not_fit_is_refused_before_anything_is_read(
         found = plan(wide, config, engine)
         assert not found.fits
         run = tmp_path / "run"
-        with refused("over-memory", "300 MiB", "`protodask plan`", *(remedy.text for remedy in found.remedies)):
+        with refused("over-memory", "300 MiB", "`plan()`", *(remedy.text for remedy in found.remedies)):
             fit(wide, config, run_dir=run, engine=engine)
         assert not run.exists()
         would_do = {remedy.setting: remedy for remedy in found.remedies}
@@ -272,17 +272,17 @@ def test_remedies__workers_get_what_the_machine_has(machine: int, monkeypatch: p
     assert (workers.kind, workers.count, workers.threads) == ("workers", 4, 1)
     assert workers.memory_bytes == min(2000, machine // 5) * MIB
     assert workers.count * workers.memory_bytes + workers.driver_bytes <= machine * MIB
-    assert f"(--workers 4 --memory-limit {workers.memory_bytes // MIB}MiB)" in remedy.text
+    assert f"(n_workers=4, memory_limit={workers.memory_bytes})" in remedy.text
 
 
 def test_remedies__of_threads_say_when_the_machine_has_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = Processes("threads", 1, 4, 1280 * MIB, 1280 * MIB)
     enough = plan_shape(BIG_BLOCKS, processes).remedies[-1]
-    assert enough.text.endswith(f"(--memory-limit {int(enough.value) // MIB}MiB)")
+    assert enough.text.endswith(f"(memory_bytes={enough.value})")
     monkeypatch.setattr(planning, "process_memory_limit", lambda: 1280 * MIB)
     short = plan_shape(BIG_BLOCKS, processes).remedies[-1]
     assert (short.value, short.setting) == (enough.value, "memory")
-    assert short.text.endswith("MiB), on a machine with more memory")
+    assert short.text.endswith(f"(memory_bytes={short.value}), on a machine with more memory")
 
 
 def test_remedies__fewer_threads_make_no_new_workers() -> None:

@@ -100,7 +100,7 @@ def test_predict__calibrated_refuses_what_was_not_calibrated(
     tmp_path: Path,
 ) -> None:
     place = tmp_path / "p.zarr"
-    with refused("not-fitted", "`protodask calibrate`"):
+    with refused("not-fitted", "`calibrate_model()`"):
         predict(make_model(0), source_of(rows), place, calibrated=True, engine=engine)
     model = replace(make_model(0), calibration=make_calibration(0, n_batches=2))
     with refused("bad-setting", "calibration of 2", "1 are asked for"):

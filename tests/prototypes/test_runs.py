@@ -115,8 +115,8 @@ def test_open__refuses_a_file(tmp_path: Path) -> None:
         ("", "damaged", "start the run again"),
         ("{", "damaged", "start the run again"),
         ("[" * 100_000, "damaged", "start the run again"),
-        ("[]", "wrong-kind", "folder that --run-dir named"),
-        ('{"format": "other"}', "wrong-kind", "folder that --run-dir named"),
+        ("[]", "wrong-kind", "folder that `run_dir` named"),
+        ('{"format": "other"}', "wrong-kind", "folder that `run_dir` named"),
         ('{"format": "protodask-run", "version": 2}', "newer-format", "Upgrade protodask"),
         ('{"format": "protodask-run", "version": "1"}', "damaged", "start the run again"),
     ],
@@ -134,7 +134,7 @@ def test_read_run__of_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 
 def test_read_run__of_no_run(tmp_path: Path) -> None:
-    with refused("wrong-kind", tmp_path, "--run-dir", kind=FormatError):
+    with refused("wrong-kind", tmp_path, "`run_dir`", kind=FormatError):
         read_run(str(tmp_path))
 
 

@@ -151,7 +151,7 @@ def test_registry__is_what_the_oracle_says(operations: list[tuple], model_at: Mo
                     if oracle.rollback():
                         assert registry.rollback().number == oracle.aliases["champion"]
                     else:
-                        with refused("nothing-yet", "`protodask registry promote`"):
+                        with refused("nothing-yet", "`Registry.promote()`"):
                             registry.rollback()
                 case ("prune", keep):
                     before = set(oracle.contents)
@@ -386,9 +386,9 @@ def test_registry__needs_a_folder_of_its_own(tmp_path: Path, model_at: Models) -
     assert os.listdir(tmp_path / "full") == ["mine.txt"]
     with refused("wrong-kind", tmp_path / "full" / "mine.txt", "folder"):
         Registry.create(tmp_path / "full" / "mine.txt")
-    with refused("not-found", tmp_path / "none", "`protodask publish`"):
+    with refused("not-found", tmp_path / "none", "`Registry.publish()`"):
         Registry.open(tmp_path / "none")
-    with refused("not-found", tmp_path / "none", "`protodask publish`"):
+    with refused("not-found", tmp_path / "none", "`Registry.publish()`"):
         Registry(str(tmp_path / "none")).prune(1)
     assert not (tmp_path / "none").exists()
 
@@ -449,7 +449,7 @@ def test_version__that_is_damaged_says_so(tmp_path: Path, model_at: Models) -> N
     with refused("damaged", record, "publish the model again", kind=FormatError):
         registry.version(1)
     (path / "zarr.json").write_text("{}")
-    with refused("wrong-kind", path, "`protodask fit`", kind=FormatError):
+    with refused("wrong-kind", path, "`fit()`", kind=FormatError):
         load_model(f"{registry.path}@champion")
 
 
@@ -532,7 +532,7 @@ def test_version__that_is_not_there_any_more_says_so(tmp_path: Path, model_at: M
         registry.publish(model_at(number), alias="champion")
     path = registry.version("champion").path
     shutil.rmtree(Path(path).parent)
-    with refused("not-found", f"{registry.path}@champion", path, "`protodask registry promote`", kind=FormatError):
+    with refused("not-found", f"{registry.path}@champion", path, "`Registry.promote()`", kind=FormatError):
         load_model(f"{registry.path}@champion")
     assert registry.rollback().number == 1
     load_model(f"{registry.path}@champion")

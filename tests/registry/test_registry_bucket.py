@@ -67,7 +67,7 @@ def test_registry__in_a_bucket_does_as_on_a_disk(bucket: str, tmp_path: Path, mo
     assert registry.publish(model_at(0), alias="champion").version.number == 4, "numbers are not used again"
     with refused("unknown-name", "Version 1", place, "removed", "2, 3, 4"):
         load_model(f"{place}@1")
-    with refused("not-local", f"{place}@champion", "`protodask publish`"):
+    with refused("not-local", f"{place}@champion", "`Registry.publish()`"):
         save_model(model, f"{place}@champion")
 
 
@@ -96,7 +96,7 @@ def test_registry__needs_a_place_of_its_own(bucket: str, model_at: Models) -> No
     with refused("wrong-kind", f"{bucket}/full", "'mine.txt'"):
         Registry.create(f"{bucket}/full")
     write_object(f"{bucket}/bad", "registry.json", b"{}")
-    with refused("wrong-kind", f"{bucket}/bad/registry.json", "`protodask publish`", kind=FormatError):
+    with refused("wrong-kind", f"{bucket}/bad/registry.json", "`Registry.publish()`", kind=FormatError):
         Registry.open(f"{bucket}/bad")
 
 

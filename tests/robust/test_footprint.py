@@ -44,7 +44,7 @@ def test_planes_at_once__are_all_where_memory_allows_and_fewer_where_it_does_not
 
 def test_plane__that_does_not_fit_is_refused() -> None:
     for n_features in (300, 10_000):
-        with refused("over-memory", "1,024 MiB", "--memory-limit", "--threads", "drop features"):
+        with refused("over-memory", "1,024 MiB", "memory_bytes=", "`threads`", "drop features"):
             at_once(n_features, 1024 * MIB)
     # What it advises.
     assert min(at_once(300, 1536 * MIB), at_once(300, 1024 * MIB, threads=1)) >= 1
@@ -55,11 +55,11 @@ def test_plane__that_does_not_fit_is_refused() -> None:
 def test_plane__fits_with_the_limit_that_is_advised_and_with_no_less(n_features: int, threads: int) -> None:
     with pytest.raises(InputError) as caught:
         at_once(n_features, 900 * MIB, threads=threads)
-    found = re.search(r"--memory-limit (\d+)MiB", str(caught.value))
+    found = re.search(r"memory_bytes=(\d+)\)", str(caught.value))
     assert found is not None
-    assert at_once(n_features, int(found[1]) * MIB, threads=threads) >= 1
+    assert at_once(n_features, int(found[1]), threads=threads) >= 1
     with refused("over-memory"):
-        at_once(n_features, (int(found[1]) - 1) * MIB, threads=threads)
+        at_once(n_features, int(found[1]) - MIB, threads=threads)
 
 
 def test_plane__that_workers_have_room_for_and_their_driver_has_not_is_refused(

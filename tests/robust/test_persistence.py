@@ -107,7 +107,7 @@ def test_save__keeps_labels_columns_and_names_of_every_kind(tmp_path: Path) -> N
 
 def test_save__twice_needs_overwrite_and_takes_no_other_place(saved: Path, tmp_path: Path) -> None:
     other = make_model(2)
-    with refused("exists", saved, "--overwrite", kind=OutputExistsError):
+    with refused("exists", saved, "overwrite=True", kind=OutputExistsError):
         other.save(saved)
     assert_same(load_robust_model(saved), make_model())
     other.save(saved, overwrite=True)
@@ -133,7 +133,7 @@ def test_load__of_the_other_kind_of_model_says_which_it_is(saved: Path, tmp_path
     with refused("not-found", tmp_path / "nothing.zarr", kind=StorageError):
         load_robust_model(tmp_path / "nothing.zarr")
     (tmp_path / "folder").mkdir()
-    with refused("wrong-kind", tmp_path / "folder", "protodask robust fit", kind=FormatError):
+    with refused("wrong-kind", tmp_path / "folder", "`fit_robust()`", kind=FormatError):
         load_robust_model(tmp_path / "folder")
 
 

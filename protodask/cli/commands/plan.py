@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +12,7 @@ from protodask.cli.console import Answer, Part, apart
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, computing_engine
+from protodask.pipeline.file.values import as_options
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.steps.fit import Data, Start
 from protodask.pipeline.steps.training import Config, FitSettings
@@ -59,6 +60,8 @@ def plan(
     dataset = Dataset.open(data)
     with computing_engine(computing) as (engine, _):
         found = plan_fit(dataset, settings, engine, calibrate=calibrate, start=model)
+    remedies = [replace(remedy, text=as_options(remedy.text)) for remedy in found.remedies]
+    found = replace(found, remedies=tuple(remedies))
     return Answer(found.describe, apart(_told(found, data)), 0 if found.fits else ANSWER_IS_NO)
 
 

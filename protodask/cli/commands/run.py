@@ -18,6 +18,7 @@ from protodask.cli.errors import ANSWER_IS_NO, WRONG_USE, WrongUseError, reporte
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, Debug, Json, computing_engine
 from protodask.cli.run_options import Telling, Told, tell_of_wrong_use, waiting_text
+from protodask.pipeline.file.values import as_keys
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling.result import Piece, Table, count, describe_seconds, size, to_json
 
@@ -189,7 +190,7 @@ def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_
             @cache  # opened for the first step: a run without work needs no engine
             def opened() -> tuple[Engine, Reporter]:
                 stack.callback(told.show_on, None)
-                engine, reporter = stack.enter_context(computing_engine(computing, told.lines, told.warn))
+                engine, reporter = stack.enter_context(computing_engine(computing, told.lines, told.warn, as_keys))
                 told.show_on(reporter)
                 return engine, reporter
 
@@ -229,7 +230,7 @@ def _dry_run(definition: Pipeline, part: Part, computing: Computing) -> Answer:
     from protodask.pipeline.state.dry_run import dry_run
 
     with ExitStack() as stack:
-        opened = cache(lambda: stack.enter_context(computing_engine(computing)))
+        opened = cache(lambda: stack.enter_context(computing_engine(computing, words=as_keys)))
 
         def estimate(step: FitStep) -> Plan:
             from protodask.pipeline.work.settings import plan_step
@@ -243,11 +244,11 @@ def _dry_run(definition: Pipeline, part: Part, computing: Computing) -> Answer:
 def _told_run(outcome: RunEnded) -> Iterator[Piece]:
     """What the steps left behind: places first, then what it amounts to."""
     made = [entry.made for entry in outcome.steps if entry.made is not None]
-    yield from (place for result in made if (place := result.place()) is not None)
+    yield from (as_keys(place) for result in made if (place := result.place()) is not None)
     for result in made:
         if (judgement := result.judgement()) is not None:
             yield ""
-            yield judgement
+            yield as_keys(judgement)
     match outcome.status:
         case "fresh":
             files, steps = sum(entry.waiting or 0 for entry in outcome.steps), [entry.status for entry in outcome.steps]

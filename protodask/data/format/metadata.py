@@ -54,7 +54,7 @@ RECORD = RecordKind(
     "dataset",
     DATASET.format,
     FORMAT_VERSION,
-    "Make one with `protodask ingest` or `protodask sample-data`.",
+    "Make one with `ingest()` or `sample_data()`.",
     INGEST_AGAIN,
 )
 

@@ -250,7 +250,7 @@ def _read_files(
     paths = [item.file.path for item in items]
     if arrays := [path for path in paths if path.endswith((".npy", ".npz"))]:
         raise InputError(
-            "unsupported", f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out --new for arrays."
+            "unsupported", f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out `new` for arrays."
         )
     if encoder is None:
         table = tables_by_file(paths, work.wanted.labels, dropped)

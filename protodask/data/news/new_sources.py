@@ -110,7 +110,7 @@ def _found(
         raise InputError(
             "wrong-kind",
             f"{mask(source)} is not a protodask dataset, so nothing tells which of its rows are new.",
-            "Give files or datasets; leave out --new for arrays.",
+            "Give files or datasets; leave out `new` for arrays.",
         )
     for file in source_files(source, settle):
         digest = None
@@ -134,17 +134,17 @@ def check_new(new: bool, unless_in: Path | None, settle: float, append: bool, ov
         raise InputError(
             "settings-conflict",
             "Rows that another dataset does not have would be appended again each time.",
-            "Use --new in place of --append: what is there is not appended again.",
+            "Use `new` in place of `append`: what is there is not appended again.",
         )
     if unless_in is not None and locate(unless_in) == locate(out):
         raise InputError(
-            "places-overlap", "The dataset to write is the one to compare with.", "Use --new to add what is new to it."
+            "places-overlap", "The dataset to write is the one to compare with.", "Use `new` to add what is new to it."
         )
     if settle and not new and unless_in is None:
         raise InputError(
             "settings-conflict",
             "Files that changed just now are to be left for the next time, but all files are taken each time.",
-            "Use settle together with --new or --unless-in.",
+            "Use `settle` together with `new` or `unless_in`.",
         )
 
 

@@ -119,13 +119,13 @@ def follow(place: str, read: Callable[[str], T]) -> T:
                 raise InputError(
                     "not-found",
                     f"There is nothing at {mask(place)}, and no registry at {mask(reference.registry)}.",
-                    "Check the path, or make the registry: `protodask publish` adds a model to it.",
+                    "Check the path, or make the registry: `Registry.publish()` adds a model to it.",
                 ) from error
             if where != place and not is_url(where) and not os.path.lexists(where):
                 raise FormatError(
                     "not-found",
                     f"{mask(place)} means {mask(where)}, and that is not there.",
-                    "Restore it from a copy, or let the alias name another version: `protodask registry promote`.",
+                    "Restore it from a copy, or let the alias name another version: `Registry.promote()`.",
                 ) from error
             raise
 
@@ -152,7 +152,7 @@ def check_no_version(place: str) -> None:
         raise InputError(
             "not-local",
             f"{mask(place)} means a version in a registry, and versions never change.",
-            "Write to another place, and add that to the registry with `protodask publish`.",
+            "Write to another place, and add that to the registry with `Registry.publish()`.",
         )
 
 

@@ -35,7 +35,7 @@ PREVIOUS = "previous"
 
 RESTORE = "Restore the file registry.json from a copy; the versions themselves lie beside it in the folder versions."
 
-RECORD = RecordKind("registry", "protodask-registry", 1, "Make one with `protodask publish`.", RESTORE)
+RECORD = RecordKind("registry", "protodask-registry", 1, "Make one with `Registry.publish()`.", RESTORE)
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 NUMBER = re.compile(r"[0-9]+", re.ASCII)
@@ -166,7 +166,7 @@ class RegistryState:
             raise InputError(
                 "settings-conflict",
                 f"Version {number} of the registry {mask(where)} is {' and '.join(names)}.",
-                "Let the alias name another version first (`protodask registry promote`), or remove it (`unalias`).",
+                "Let the alias name another version first (`Registry.promote()`), or remove it (`Registry.unalias()`).",
             )
         return replace(self, entries={other: entry for other, entry in self.entries.items() if other != number})
 
@@ -202,7 +202,7 @@ def require_state(place: str) -> RegistryState:
     state = read_state(place)
     if state is None:
         raise InputError(
-            "not-found", f"There is no registry at {mask(place)}.", "Check the path, or make one: `protodask publish`."
+            "not-found", f"There is no registry at {mask(place)}.", "Check the path, or make one: `Registry.publish()`."
         )
     return state
 

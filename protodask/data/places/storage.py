@@ -219,7 +219,7 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
                 remove_replaced(path)
     if not overwrite:
         raise OutputExistsError(
-            "exists", f"{mask(path)} exists already.", "Choose another place, or overwrite it with --overwrite."
+            "exists", f"{mask(path)} exists already.", "Choose another place, or overwrite it with overwrite=True."
         )
     raise OutputExistsError(
         "wrong-kind",

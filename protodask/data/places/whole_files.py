@@ -52,7 +52,7 @@ def check_file_free(path: str, overwrite: bool) -> None:
     check_replaceable(place, path)
     if os.path.lexists(place) and not overwrite:
         raise OutputExistsError(
-            "exists", f"{path} exists already.", "Choose another place, or overwrite it with --overwrite."
+            "exists", f"{path} exists already.", "Choose another place, or overwrite it with overwrite=True."
         )
     check_writable(place)
 

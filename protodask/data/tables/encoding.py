@@ -418,7 +418,7 @@ def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Valu
                 marks[row] = True
             elif problem is None:
                 remedy = (
-                    f"Correct the value, or say at the ingest that the column is not a number (--categorical {name})."
+                    f"Correct the value, or say at the ingest that the column is not a number (categorical=[{name!r}])."
                 )
                 problem = Problem(row, name, f"has the value {_plain(value)!r}, which is not a number,", remedy)
     return numbers, problem
@@ -561,5 +561,5 @@ def _other_columns(missing: Sequence[str], further: Sequence[str], where: str) -
     return InputError(
         "columns-differ",
         f"{where} has other columns than expected: it {' and '.join(said)}.",
-        "Give tables with the columns of the ingest; leave further ones out with --drop.",
+        "Give tables with the columns of the ingest; leave further ones out with `drop`.",
     )

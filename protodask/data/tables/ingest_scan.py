@@ -388,7 +388,7 @@ def _check_everywhere(name: str, by_table: Mapping[str, Sequence[str]]) -> None:
         raise InputError(
             "columns-differ",
             f"Column {name!r} is in {having[0]} and not in {some(lacking)}.",
-            "Give tables that all have it, or leave it out of all with --drop.",
+            "Give tables that all have it, or leave it out of all with `drop`.",
         )
 
 

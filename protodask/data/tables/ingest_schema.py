@@ -144,7 +144,7 @@ def encode_anew(
     names = set(table.names)
     target = roles.target or (TARGET.name if TARGET.name in names else None)
     if target is None:
-        raise InputError("setting-missing", "It is not said which column is the target.", "Name it with --target.")
+        raise InputError("setting-missing", "It is not said which column is the target.", "Name it with `target`.")
     roles = replace(roles, target=target)
     said = {*wanted.categorical, *wanted.orders, *roles.names}
     texts = table.text | table.valueless if wanted.text_is_categorical else table.text
@@ -199,8 +199,8 @@ def _warn_of_merged(merged: Mapping[str, tuple[int, int]]) -> None:
         said = [f"{name!r} ({left:,} of {values:,} values in a sample)" for name, (values, left) in merged.items()]
         warnings.warn(
             f"As float32, columns keep a part of their different values only: {some(said)}. Subtract what the values "
-            "have in common, such as the first time, or use float64 to store and to fit (--dtype float64, "
-            "--precision float64).",
+            "have in common, such as the first time, or use float64 to store and to fit (dtype='float64', "
+            "precision='float64').",
             stacklevel=4,
         )
 

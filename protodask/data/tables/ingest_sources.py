@@ -154,7 +154,7 @@ def _stored_arrays(path: str) -> Mapping[str, Any]:
     if own.startswith("protodask-"):
         what, remedy = own.removeprefix("protodask-").replace("-", " "), "Give tables or arrays."
         if own == DATASET.format:
-            remedy = "Use it as it is; with --new, ingest takes the rows of datasets as well."
+            remedy = "Use it as it is; with `new`, ingest takes the rows of datasets as well."
         raise InputError("wrong-kind", f"{where} is a protodask {what}, and no table or array.", remedy)
     return {FEATURES.name: node} if isinstance(node, zarr.Array) else dict(node.arrays())
 

@@ -57,7 +57,7 @@ from protodask.prototypes.prediction_columns import check_kept
 from protodask.prototypes.rows_to_score import is_dataset
 
 RECORD = RecordKind(
-    SCORED_FILES.name, SCORED_FILES.format, 1, "Make one with `protodask predict --each-file`.", RESTORE
+    SCORED_FILES.name, SCORED_FILES.format, 1, "Make one with `each_file` of `protodask predict`.", RESTORE
 )
 
 BATCH_FILES = 64
@@ -163,7 +163,7 @@ def check_each_file(step: PredictStep) -> None:
             raise InputError(
                 "settings-conflict",
                 "`settle` is for files that are scored each.",
-                "Add --each-file, or leave --settle out.",
+                "Add `each_file`, or leave `settle` out.",
             )
         return
     if not 0 <= step.settle < float("inf"):
@@ -187,7 +187,7 @@ def check_each_file(step: PredictStep) -> None:
             raise InputError(
                 "wrong-kind",
                 f"{mask(place)} holds arrays, and no files of tables.",
-                "Give CSV or Parquet files, or leave out --each-file.",
+                "Give CSV or Parquet files, or leave out `each_file`.",
             )
 
 
@@ -205,7 +205,7 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
             raise InputError(
                 "wrong-kind",
                 f"{mask(place)} is a dataset, and no files of tables.",
-                "Leave out --each-file to predict its rows.",
+                "Leave out `each_file` to predict its rows.",
             )
         check_outside(where, locate(place))
     with storage_errors(where, "writing"):

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import math
 import re
+import shlex
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -209,50 +210,123 @@ def _known() -> dict[str, str]:
     return {field.name: field.name for kind in STEPS.values() for field in dataclasses.fields(kind)} | {
         "n_folds": "folds",
         "n_trials": "trials",
+        "n_bins": "bins",
+        "n_prototypes": "prototypes",
+        "rates": "rate",
+        "label": "positive",
         "C": "cost",
         **{long: name for name, long in CONFIG_NAMES.items() if long != "n_draws"},
     }
 
 
+@cache
+def _flags() -> dict[str, tuple[str, ...]]:
+    """Options of fields that are not called like these, and those for false beside them."""
+    options = {
+        name: option_of(hint) for kind in STEPS.values() for name, hint in hints_of(kind).items() if name in _known()
+    }
+    return {name: tuple(option.flag.split("/")) for name, option in options.items() if option and option.flag}
+
+
+OF_RUNS = {
+    "threads": "threads",
+    "memory_bytes": "memory-limit",
+    "n_workers": "workers",
+    "memory_limit": "memory-limit",
+    "insecure": "insecure",
+}
+"""Options on where to compute, by arguments of engines and of Dask's clients: files have no keys for them."""
+
+COMMANDS = {
+    "sample_data": "sample-data",
+    "ingest": "ingest",
+    "plan": "plan",
+    "fit": "fit",
+    "tune": "tune",
+    "calibrate_model": "calibrate",
+    "predict": "predict",
+    "decide_stored": "decide",
+    "build_column_budget": "budget build",
+    "fit_robust": "robust fit",
+    "Registry.publish": "publish",
+    "Registry.promote": "registry promote",
+    "Registry.unalias": "registry unalias",
+}
+"""Commands by what Python has in their place, of all that messages name."""
+
 _NAME = "[a-z]+(?:_[a-z]+)*"
+_GIVEN = rf"{_NAME}=(?:'[^']*'|\['[^'\]]*'\]|True|False|[0-9][0-9.e+-]*)"
 _SETTING = re.compile(
     rf"`(?P<quoted>C|{_NAME})`|^(?P<first>C|{_NAME})(?= is (?:[-'\"0-9(\[{{]|None|True|False|nan|inf))"
-    rf"|(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<given>{_NAME})=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*)(?![\w=(/])"
+    rf"|`(?P<called>(?:[A-Z][a-z]+\.)?{_NAME})\(\)`"
+    rf"|(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<given>{_GIVEN}(?:, {_GIVEN})*)(?![\w=(/])(?! in Python)"
 )
-"""Where a message means a setting: in backticks, with a value, or as what it says the value of. Other words may be
-names in data and files, which may be called like settings.
+"""Where a message means a setting: in backticks, with a value, or as what it says the value of; and where it means a
+function, in backticks with parentheses. Other words may be names in data and files, which may be called like settings.
 """
 
 _OPTION = re.compile(r"`--(?P<quoted>[a-z]+(?:-[a-z]+)*)`|`[^`]*`|(?<![\w/-])--(?P<bare>[a-z]+(?:-[a-z]+)*)(?![\w/=-])")
 
 
 def as_options(text: str) -> str:
-    """A message with settings as on the command line: `--unseen zero` for "unseen='zero'", `--max-fraction`."""
-    return _with_settings(text, "--", " ", "")
+    """A message with settings as on the command line: `--unseen zero` for "unseen='zero'", `--max-fraction`,
+    `--unweighted` for "weighted=False", and `protodask fit` for "`fit()`".
+    """
+    return _SETTING.sub(partial(_in_words, in_files=False), text)
 
 
 def as_keys(text: str) -> str:
     """A message with settings as in a pipeline file: `unseen: zero` for "unseen='zero'", `max-fraction`, `new` for
-    "--new"; options of a run stay what they are, and so do commands that are quoted.
+    "--new"; options of a run are named as such, and commands as on the command line.
     """
 
     def said(found: re.Match[str]) -> str:
         key = found["quoted"] or found["bare"]
         return f"`{key}`" if key in map(key_of, _known().values()) else found[0]
 
-    return _with_settings(_OPTION.sub(said, text), "", ": ", "`")
+    return _SETTING.sub(partial(_in_words, in_files=True), _OPTION.sub(said, text))
 
 
-def _with_settings(text: str, before: str, between: str, quote: str) -> str:
-    def said(found: re.Match[str]) -> str:
-        name, value = _known().get(found["quoted"] or found["first"] or found["given"]), found["value"]
-        if name is None:
-            return found[0]
-        key = f"{before}{key_of(name)}"
-        if found["quoted"]:
-            return f"{quote}{key}{quote}"
-        if value is None or (value == "True" and before):
-            return key
-        return key + between + value.strip("'").replace("True", "true")
+def _in_words(found: re.Match[str], in_files: bool) -> str:
+    """What stands for a setting, several with their values, or a function."""
+    if found["called"]:
+        command = COMMANDS.get(found["called"])
+        return found[0] if command is None else f"`protodask {command}`"
+    if found["given"]:
+        given = found["given"].split(", ")
+        told = [_with_value(*one.split("=", 1), in_files) for one in given]
+        between = " " if not in_files and None not in told else ", "
+        return between.join(one or same for one, same in zip(told, given, strict=True))
+    name = _called(found["quoted"] or found["first"], in_files)
+    if name is None:
+        return found[0]
+    return f"`{name}`" if found["quoted"] and not name.startswith("-") and in_files else name
 
-    return _SETTING.sub(said, text)
+
+def _called(name: str, in_files: bool) -> str | None:
+    """A setting as an option or a key; None of what is no setting."""
+    if name in OF_RUNS:
+        return f"--{OF_RUNS[name]}"
+    field = _known().get(name)
+    if field is None or in_files:
+        return field and key_of(field)
+    return _flags().get(field, (f"--{key_of(field)}",))[0]
+
+
+def _with_value(name: str, value: str, in_files: bool) -> str | None:
+    """A setting with its value as an option or a key; None of what is none, or has none for that value."""
+    name = "average_draws" if name == "n_draws" else name  # of a fit, where messages say how many
+    called = _called(name, in_files)
+    if called is None:
+        return None
+    if called.startswith("-") and value in ("True", "False"):
+        return dict(zip(("True", "False"), _flags().get(_known().get(name, ""), (called,)), strict=False)).get(value)
+    if called == "--memory-limit":
+        value = re.sub(r"^[0-9]+", lambda amount: _mebibytes(int(amount[0])), value)
+    plain = value.lower() if value in ("True", "False") else value.replace("'", "")
+    return f"{called} {shlex.quote(plain.strip('[]'))}" if called.startswith("-") else f"{called}: {plain}"
+
+
+def _mebibytes(amount: int) -> str:
+    whole, rest = divmod(amount, 2**20)
+    return str(amount) if rest else f"{whole}MiB"

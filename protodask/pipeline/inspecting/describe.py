@@ -43,7 +43,7 @@ def _describe(path: str) -> dict[str, Any]:
         "wrong-kind",
         f"{path} is no dataset, model, run directory, predictions, decisions, budget, terms or pipeline file of "
         "protodask, or it is damaged.",
-        "Give the path that --out or --run-dir named.",
+        "Give the path that `out` or `run_dir` named.",
     )
 
 

@@ -46,7 +46,7 @@ class ModelCalibrated(Result):
         found = self.calibration
         return (
             f"The model {shorten(self.path)} has a calibration of {count(found.n_batches, 'batch', 'batches')}, fitted "
-            f"to {count(found.rows, 'row')}; --calibrated asks for its probabilities."
+            f"to {count(found.rows, 'row')}; calibrated=True asks for its probabilities."
         )
 
     def told(self) -> Iterator[Piece]:

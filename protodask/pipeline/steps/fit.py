@@ -115,4 +115,4 @@ class FitStep(FitSettings, Training):
     def advice(self) -> str | None:
         if any(getattr(self, name) is not None for name in ("config", "start", *GUESSED)):
             return None
-        return "Its penalties and the number of batches are guesses: `protodask tune` chooses them by these data."
+        return "Its penalties and the number of batches are guesses: `tune()` chooses them by these data."

@@ -171,7 +171,7 @@ class GateStep(KnownRows, Answering):
             raise InputError(
                 "setting-missing",
                 f"The figures of {mask(self.results)} have no limits.",
-                "Give one: --limit NAME<=X, or limits in a file.",
+                "Give some with `limits`.",
             )
         compared = {"model": self.model, "champion": self.champion, "data": self.data}
         missing = [name for name, value in compared.items() if value is None]
@@ -244,7 +244,7 @@ class GateStep(KnownRows, Answering):
             raise InputError(
                 "column-missing",
                 f"The table {mask(data)} has no column {challenger.target_name!r} with the true classes.",
-                "Name that column with --target, or compare on rows of known classes.",
+                "Name that column with `target`, or compare on rows of known classes.",
             )
         codes = codes_of(
             classes,

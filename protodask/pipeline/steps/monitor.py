@@ -100,7 +100,7 @@ class RowsMonitored(Result):
             least = f"{self.changes.noticeable:.0%}"
             yield f"From {least} on, a change of a share from one half would be noticed in so many rows."
         yield ""
-        yield f"The description is in {shorten(self.path)}; --reference takes it for later rows."
+        yield f"The description is in {shorten(self.path)}; `reference` takes it for later rows."
 
     def file_content(self) -> dict[str, Any]:
         """What the file holds: the figures, and the profile that later rows are compared with."""

@@ -98,7 +98,7 @@ class ReportStep(KnownRows, Step):
                 raise InputError(
                     "wrong-kind",
                     f"{self.training} is no dataset.",
-                    "Give the dataset the model was trained on, or leave out --training.",
+                    "Give the dataset the model was trained on, or leave out `training`.",
                 )
             # Any features will do to be scored, but these must be the model's; rows_to_predict sees to that.
             training = _named(rows_to_predict(model, self.training, engine=engine), self.training)

@@ -151,12 +151,12 @@ def _notes(model: RobustModel) -> Iterator[str]:
     if free:
         yield (
             f"{_planes(model, free)} no weights, so that nothing is told apart: all rows on one side of it weigh "
-            "nothing. Train with --unweighted, or give weights to rows of every class."
+            "nothing. Train with weighted=False, or give weights to rows of every class."
         )
     if dear:
         yield (
             f"{_planes(model, dear)} no weights, so that nothing is told apart: at eps {model.config.eps:g} any margin "
-            "would cost more. Try a larger --eps or --cost, or a formulation that uses more of what is known."
+            "would cost more. Try a larger `eps` or `C`, or a formulation that uses more of what is known."
         )
 
 

@@ -159,6 +159,6 @@ def run_directory(out: str, run_dir: str | None) -> str:
         raise InputError(
             "not-local",
             f"The model goes to the URL {mask(out)}, and the record from which a fit goes on needs a local folder.",
-            "Name one with --run-dir, or `run-dir` in a pipeline file.",
+            "Name one with `run_dir`.",
         )
     return f"{out.rstrip('/')}.run"

@@ -219,13 +219,13 @@ def _notes_on(search: SearchResult, max_batches: int) -> Iterator[str]:
         yield "No setting does better than the shares of the classes alone by more than the noise of the folds."
         return
     if best.n_batches == max_batches:
-        yield f"The best setting has {max_batches} batches, as many as were allowed; try more with --max-batches."
-    for name, option in (("lambda_v", "--lambda-v-range"), ("lambda_w", "--lambda-w-range")):
+        yield f"The best setting has {max_batches} batches, as many as were allowed; try more with `max_batches`."
+    for name in ("lambda_v", "lambda_w"):
         tried = {getattr(trial, name) for trial in search.trials}
         value = getattr(best, name)
         if len(tried) > 1 and value in (min(tried), max(tried)):
             end = "smallest" if value == min(tried) else "largest"
-            yield f"The best {name}, {value:.3g}, is the {end} that was tried; widen {option} to look beyond it."
+            yield f"The best {name}, {value:.3g}, is the {end} that was tried; widen `{name}_range` to look beyond it."
 
 
 def _table_text(search: SearchResult) -> str:

@@ -181,16 +181,16 @@ def _notes(run: BudgetRun, greedy: bool) -> Iterator[str]:
         yield (
             f"Adding features made a model less accurate by up to {exploration.observed_error:.4g}, more than the "
             f"{exploration.monotone_error:.4g} that was assumed, so that nothing is guaranteed. Repeat with "
-            f"--monotone-error {enough:g}; with the same --run-dir, only what is missing is fitted."
+            f"monotone_error={enough:g}; with the same `run_dir`, only what is missing is fitted."
         )
     elif greedy:
         yield "The sets were searched for greedily: they are mostly as good as any, and nothing is guaranteed."
     elif math.isinf(index.guarantee):
-        yield "So few sets were expanded that nothing is known of the others; allow more with --most-fits."
+        yield "So few sets were expanded that nothing is known of the others; allow more with `most_fits`."
     elif index.guarantee > index.alpha:
         yield (
             f"With this many fits, accuracies may be up to {index.guarantee:.4g} below the best instead of "
-            f"{index.alpha:.4g}; allow more with --most-fits."
+            f"{index.alpha:.4g}; allow more with `most_fits`."
         )
     if index.sets == (frozenset(),) and any(one.features for one in index.expansions):
         yield "No set of features is more accurate than the shares of the classes alone."

@@ -133,7 +133,7 @@ def _what_there_is(content: Any, name: str) -> str:
     return f"there are {some(list(dict.fromkeys([*close, *beside, *plain])), MOST_LISTED)}"
 
 
-WRITTEN = "Give a file that --out of a command wrote."
+WRITTEN = "Give a file that `out` of a command wrote."
 
 
 def read_results(path: str) -> Any:

@@ -227,11 +227,11 @@ def test_overwrite__removes_what_killed_ones_left_beside(make_arrays: Make, writ
     for name in (".d.partial-00000000", ".d.replaced-11111111"):
         (tmp_path / name).mkdir()
     (tmp_path / ".other.partial-00000000").mkdir()
-    with refused("exists", "--overwrite", tmp_path / "d", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", tmp_path / "d", kind=OutputExistsError):
         write(make_arrays(50), tmp_path / "d")
     assert sorted(os.listdir(tmp_path)) == [".other.partial-00000000", "d"]
     (tmp_path / "d").rename(tmp_path / ".d.replaced-11111111")  # killed between two renamings
-    with refused("exists", "--overwrite", tmp_path / "d", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", tmp_path / "d", kind=OutputExistsError):
         write(make_arrays(50), tmp_path / "d")
     assert Dataset.open(tmp_path / "d").n_rows == 40
 
@@ -366,7 +366,7 @@ def test_append__refuses_another_schema(make_arrays: Make, write: Write, tmp_pat
 
 def test_overwrite__needs_to_be_asked_for(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     first = write(make_arrays(40), tmp_path / "d")
-    with refused("exists", "--overwrite", tmp_path / "d", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", tmp_path / "d", kind=OutputExistsError):
         write(make_arrays(50), tmp_path / "d")
     assert Dataset.open(tmp_path / "d").key == first.key
     assert write(make_arrays(50), tmp_path / "d", overwrite=True).n_rows == 50
@@ -409,7 +409,7 @@ def test_overwrite__spares_what_is_no_dataset(make_arrays: Make, write: Write, t
 def test_write__at_a_url_counts_as_unfinished_until_the_end(make_arrays: Make, write: Write) -> None:
     path = "memory://urls/d.zarr"
     write(make_arrays(40), path, block_rows=8)
-    with refused("exists", "--overwrite", path, kind=OutputExistsError):
+    with refused("exists", "overwrite=True", path, kind=OutputExistsError):
         write(make_arrays(40), path)
     assert write(make_arrays(50), path, overwrite=True).n_rows == 50
     assert write(make_arrays(7), path, append=True).n_rows == 57

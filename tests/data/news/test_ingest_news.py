@@ -230,9 +230,9 @@ def test_ingest__does_not_wait_for_files_that_were_only_touched(inbox: Path, tmp
         ({"overwrite": True}, "settings-conflict", ("new", "overwrite")),
         ({"settle": -1.0}, "bad-setting", ("settle", "-1.0")),
         ({"settle": float("nan")}, "bad-setting", ("settle", "nan")),
-        ({"new": False, "settle": 5.0}, "settings-conflict", ("--new",)),
-        ({"new": False, "unless_in": "data.zarr", "append": True}, "settings-conflict", ("--new", "--append")),
-        ({"new": False, "unless_in": "{out}"}, "places-overlap", ("--new",)),
+        ({"new": False, "settle": 5.0}, "settings-conflict", ("`new`",)),
+        ({"new": False, "unless_in": "data.zarr", "append": True}, "settings-conflict", ("`new`", "`append`")),
+        ({"new": False, "unless_in": "{out}"}, "places-overlap", ("`new`",)),
         ({"feature_names": ["x"]}, "settings-conflict", ("Feature names",)),
         (
             {"categorical": ["colour"], "ordinal": {"colour": ["red", "blue"]}},
@@ -256,10 +256,10 @@ def test_ingest__refuses_what_no_digest_tells(inbox: Path, tmp_path: Path, engin
     with refused("unsupported", "unless_in"):
         ingest([frame], tmp_path / "data.zarr", target="y", new=True, engine=engine)
     np.savez(tmp_path / "rows.npz", X=np.ones((4, 2)), y=np.arange(4) % 2)
-    with refused("unsupported", tmp_path / "rows.npz", "--new"):
+    with refused("unsupported", tmp_path / "rows.npz", "`new`"):
         take([str(tmp_path / "rows.npz")], tmp_path / "data.zarr", engine)
     (tmp_path / "arrays.zarr").mkdir()
-    with refused("wrong-kind", tmp_path / "arrays.zarr", "--new"):
+    with refused("wrong-kind", tmp_path / "arrays.zarr", "`new`"):
         take([str(tmp_path / "arrays.zarr")], tmp_path / "data.zarr", engine)
     with refused("not-found", inbox / "absent.csv", kind=StorageError):
         take([str(inbox / "absent.csv")], tmp_path / "data.zarr", engine)
@@ -336,7 +336,7 @@ def test_ingest__into_another_dataset_unless_it_is_there(inbox: Path, tmp_path: 
     assert take(inbox, fresh, engine, new=False, unless_in=data).key == first.key
     # A day without blue and without "no" is encoded like what it is compared with.
     put(inbox / "c.csv", [23, 25])
-    with refused("exists", "--overwrite", fresh, kind=OutputExistsError):
+    with refused("exists", "overwrite=True", fresh, kind=OutputExistsError):
         take(inbox, fresh, engine, new=False, unless_in=data)
     second = take(inbox, fresh, engine, new=False, unless_in=data, overwrite=True)
     assert numbers_of(second) == [23, 25]
@@ -414,7 +414,7 @@ def test_ingest__to_a_taken_place_is_refused_before_anything_is_read(
     data, fresh = tmp_path / "data.zarr", tmp_path / "new.zarr"
     take(inbox, fresh, engine, new=False, unless_in=data)
     (inbox / "c.csv").write_text("")  # which is an error of its own, once it is read
-    with refused("exists", "--overwrite", fresh, kind=OutputExistsError):
+    with refused("exists", "overwrite=True", fresh, kind=OutputExistsError):
         take(inbox, fresh, engine, new=False, unless_in=data)
 
 

@@ -390,7 +390,7 @@ def test_open__of_a_place_whose_generation_was_lost(root: str, make_arrays: Make
         delete_below(url, name)
     with refused("damaged", url, kind=FormatError):
         Dataset.open(url)
-    with refused("exists", "--overwrite", url, kind=OutputExistsError):
+    with refused("exists", "overwrite=True", url, kind=OutputExistsError):
         write(make_arrays(30), url)
     assert write(make_arrays(30), url, overwrite=True).n_rows == 30
 
@@ -417,7 +417,7 @@ def test_write__refused_after_a_kill_still_removes_what_was_replaced(
         write(make_arrays(40), url, overwrite=True)
     assert len(generations(url)) == 2
     write_object(f"{url}/{AT_WORK}", "zarr.json", b"perhaps somebody is writing this")
-    with refused("exists", "--overwrite", url, kind=OutputExistsError):
+    with refused("exists", "overwrite=True", url, kind=OutputExistsError):
         write(make_arrays(50), url)
     assert len(generations(url)) == 2
     assert Dataset.open(url).n_rows == 40

@@ -14,7 +14,7 @@ def test_check_file_free__refuses_what_is_there(tmp_path: Path) -> None:
     place = tmp_path / "a.json"
     check_file_free(str(place), overwrite=False)
     place.symlink_to("nowhere")
-    with refused("exists", "--overwrite", place, kind=OutputExistsError):
+    with refused("exists", "overwrite=True", place, kind=OutputExistsError):
         check_file_free(str(place), overwrite=False)
     check_file_free(str(place), overwrite=True)
     with refused("wrong-kind", tmp_path, kind=OutputExistsError):

@@ -238,7 +238,7 @@ def test_encode_features__marks_rows_of_a_matrix(wrong: set[int]) -> None:
         (np.array([1.0, 2.0, np.inf]), "bad-value", ("'a'", "missing or infinite", "row 12")),
         (np.array([1.0, 2.0, 1e300]), "bad-value", ("'a'", "1e+300", "float32", "row 12", "float64")),
         (objects("1", "2", None), "bad-value", ("'a'", "missing or infinite", "row 12")),
-        (objects("1", "2", "x"), "bad-value", ("'a'", "'x'", "row 12", "--categorical a")),
+        (objects("1", "2", "x"), "bad-value", ("'a'", "'x'", "row 12", "categorical=['a']")),
         (objects("1", None, "x"), "bad-value", ("'a'", "missing or infinite", "row 11")),
     ],
 )
@@ -315,7 +315,7 @@ def test_columns_besides__are_noted_and_no_reason_to_refuse() -> None:
 
 def test_check_column_names__names_what_is_missing_and_what_is_new() -> None:
     check_column_names(["b", "a"], ["a", "b"])
-    with refused("columns-differ", "lacks 'b'", "has 'c' besides", "--drop"):
+    with refused("columns-differ", "lacks 'b'", "has 'c' besides", "`drop`"):
         check_column_names(["a", "c"], ["a", "b"])
 
 

@@ -237,7 +237,7 @@ def test_ingest__warns_of_values_that_float32_merges(form: str, engine: Engine, 
         case _:
             source = (frame[["x", "time"]].to_numpy(), frame["y"].to_numpy())
     target = "target" if form == "matrix" else "y"
-    with pytest.warns(UserWarning, match=f"'{'x1' if form == 'matrix' else 'time'}' .*Subtract.*--dtype") as said:
+    with pytest.warns(UserWarning, match=f"'{'x1' if form == 'matrix' else 'time'}' .*Subtract.*dtype=") as said:
         ingest(source, tmp_path / "d", target=target, engine=engine)
     assert len(said) == 1
     assert "'x'" not in str(said[0].message)
@@ -580,7 +580,7 @@ def test_ingest__of_a_csv_whose_numbers_turn_out_to_be_text(late: int, engine: E
     seen_at_once = late < csv_files.HEAD_ROWS
     with refused(
         "wrong-type" if seen_at_once else "bad-value",
-        *(["not numbers: b.", "`categorical`"] if seen_at_once else ["--categorical b", "unknown", f"row {late}"]),
+        *(["not numbers: b.", "`categorical`"] if seen_at_once else ["categorical=['b']", "unknown", f"row {late}"]),
     ):
         ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine)
     found = ingest(tmp_path / "t.csv", tmp_path / "out", target="y", categorical=["b"], engine=engine)
@@ -635,7 +635,7 @@ def test_ingest__finds_the_type_of_labels_in_text(
                 "`drop`",
             ),
         ),
-        ({"target": None}, "setting-missing", ("--target",)),
+        ({"target": None}, "setting-missing", ("`target`",)),
         ({"target": "z"}, "column-missing", ("'z'", "the target")),
         ({"weight": "z"}, "column-missing", ("'z'", "the weight")),
         ({"categorical": ["colour", "z"]}, "column-missing", ("'z'",)),
@@ -705,7 +705,7 @@ def test_ingest__keeps_constant_columns_with_a_note(engine: Engine, tmp_path: Pa
 
 def test_ingest__needs_the_place_to_be_free(engine: Engine, tmp_path: Path) -> None:
     ingest(make_frame(50), tmp_path / "d", engine=engine, **SETTINGS)
-    with refused("exists", "--overwrite", tmp_path / "d", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", tmp_path / "d", kind=OutputExistsError):
         ingest(make_frame(50), tmp_path / "d", engine=engine, **SETTINGS)
     assert ingest(make_frame(90), tmp_path / "d", engine=engine, overwrite=True, **SETTINGS).n_rows == 90
 

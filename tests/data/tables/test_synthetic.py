@@ -134,7 +134,7 @@ def test_sample_data__writes_what_the_source_has(engine: Engine, tmp_path: Path)
             np.testing.assert_array_equal(dataset.read(number)["target"], source.rows(start, stop)["target"])
         assert dataset.classes == source.classes
         assert Dataset.open(tmp_path / name).notes[0] == f"Sample data {name}, seed 2."
-    with refused("exists", "--overwrite", kind=OutputExistsError):
+    with refused("exists", "overwrite=True", kind=OutputExistsError):
         sample_data("xor", 10, tmp_path / "xor", engine=engine)
     assert sample_data("xor", 10, tmp_path / "xor", engine=engine, overwrite=True).n_rows == 10
 
