@@ -277,24 +277,24 @@ def _heard(event: object, current: Tally | None) -> tuple[Tally | None, Line | N
 
 
 class FitTally(Tally):
-    """Where the training of a batch is."""
+    """Where the training of a round is."""
 
     def hear(self, event: Any) -> Line | None:
         from protodask.prototypes.history import BatchDone, BatchStarted, IterationDone
 
         match event:
             case BatchStarted():
-                begins = f"batch {event.batch} of {event.n_batches}"
+                begins = f"round {event.batch} of {event.n_batches}"
                 self._text = f"{begins}  {event.candidates} candidates"
                 return "of a log", f"{begins} begins with {event.candidates} candidates"
             case IterationDone():
                 part = "" if event.rows is None else f"of {event.rows:,} rows  "
-                self._text = f"batch {event.batch}  {part}iteration {_fit(event.iteration, event, event.candidates)}"
+                self._text = f"round {event.batch}  {part}iteration {_fit(event.iteration, event, event.candidates)}"
                 return "passing", self._text
             case BatchDone(record):
                 self._text = ""
                 said = _fit(record.iterations, record, record.prototypes)
-                return "stays", f"batch {record.batch}  {record.status}  iterations {said}"
+                return "stays", f"round {record.batch}  {record.status}  iterations {said}"
         return None
 
 

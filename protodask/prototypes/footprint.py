@@ -108,9 +108,15 @@ class Shape:
         return min(self.config.n_candidates, self.n_rows)
 
     @property
-    def n_batches(self) -> int:
-        """Rounds of all draws."""
+    def n_rounds(self) -> int:
+        """Of all draws."""
         return self.config.n_batches * self.config.n_draws
+
+    @property
+    def n_batches(self) -> int:
+        """Of the rounds of all draws: of one a batch, or a batch for each class."""
+        weights = map(self.config.feature_weights_of, range(self.config.n_draws))
+        return self.config.n_batches * sum(1 if kind == "shared" else self.n_classes for kind in weights)
 
     @property
     def precision(self) -> Precision:
@@ -297,7 +303,7 @@ def row_array_bytes(shape: Shape) -> int:
     summarising = DOUBLE * SUMMARY_ARRAYS * slab * shape.n_features
     # Each block's scoring makes the operands of its batch anew, or of all batches where those share normal scores and
     # levels. Each draw scores with its own.
-    made = 1 if shape.config.feature_forms == "plain" else -(-shape.n_batches // shape.config.n_draws)
+    made = 1 if shape.config.feature_forms == "plain" else -(-shape.n_rounds // shape.config.n_draws)
     return max(summarising, by_row + (made * operand_bytes(shape) if shape.scored else 0))
 
 
@@ -339,7 +345,7 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     merging = MERGING_VECTORS * DOUBLE * candidates * (features + 4)
     knots = 0 if shape.config.feature_forms == "plain" else 2 * MOST_KNOTS
     pairs = MOST_DIFFERENCES if shape.config.feature_forms == "all" else 0
-    models = shape.n_batches * DOUBLE * (candidates * (features + pairs + 4) + (4 + knots) * shape.n_feature_weights)
+    models = shape.n_rounds * DOUBLE * (candidates * (features + pairs + 4) + (4 + knots) * shape.n_feature_weights)
     sent = 0
     if processes.kind == "workers":
         sent = SENT_COPIES * DOUBLE * candidates * (features + 4)

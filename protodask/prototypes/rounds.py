@@ -173,7 +173,7 @@ class Round:
         from protodask.prototypes.convergence import ConvergenceWarning
 
         warnings.warn(
-            f"Batch {self.number} stopped early ({solution.status}: {solution.message}) after {solution.iterations} "
+            f"Round {self.number} stopped early ({solution.status}: {solution.message}) after {solution.iterations} "
             "iterations; raise `max_iterations` or `tolerance`.",
             ConvergenceWarning,
             stacklevel=2,

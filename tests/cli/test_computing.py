@@ -95,10 +95,10 @@ def test_quiet__leaves_the_result_and_warnings(call: Call, example: Any, tmp_pat
     told = call("fit", example.data, "--out", tmp_path / "told.zarr", *settings)
     quiet = call("fit", example.data, "--out", tmp_path / "quiet.zarr", *settings, "--quiet")
     assert told.exit_code == quiet.exit_code == 0
-    assert "batch 1 of 1 begins" in told.stderr
+    assert "round 1 of 1 begins" in told.stderr
     assert "`protodask tune`" in told.stdout
     (warning,) = quiet.stderr.splitlines()
-    assert warning.startswith("Warning: Batch 1 stopped early")
+    assert warning.startswith("Warning: Round 1 stopped early")
     (result,) = quiet.stdout.splitlines()
     assert result.startswith("The model")
 
@@ -109,7 +109,7 @@ def test_quiet__of_a_pipeline_leaves_results_and_warnings(call: Call, example: A
     quiet = call("run", tmp_path / "p.yaml", "--quiet")
     assert quiet.exit_code == 0, quiet.output
     (warning,) = quiet.stderr.splitlines()
-    assert warning.startswith("Warning: Batch 1 stopped early")
+    assert warning.startswith("Warning: Round 1 stopped early")
     assert quiet.stdout.startswith("The model")
     fresh = call("run", tmp_path / "p.yaml", "--quiet")
     assert (fresh.stderr, fresh.exit_code) == ("", 0)

@@ -73,7 +73,7 @@ def test_fit__detached_is_stopped_and_goes_on(call: Call, example: Any, tmp_path
         wait_for(process)
     shown = call("info", run)
     assert shown.exit_code == 0, shown.output
-    assert "of the run's 30 batches" in shown.stdout
+    assert "of the run's 30 rounds" in shown.stdout
     assert " UTC, " in shown.stdout
     before = json.loads(call("info", run, "--json").stdout)["progress"]["evaluations"]
     assert before > 0

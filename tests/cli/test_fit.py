@@ -59,7 +59,7 @@ def test_fit__reports_each_batch_and_the_model(call: Call, example: Any, tmp_pat
     assert found["prototypes"] == sum(record["prototypes"] for record in found["history"])
     lines = done.stderr.splitlines()
     for record in found["history"]:
-        (line,) = (line for line in lines if f"batch {record['batch']}  {record['status']}" in line)
+        (line,) = (line for line in lines if f"round {record['batch']}  {record['status']}" in line)
         for part in (
             f"iterations {record['iterations']}",
             f"evaluations {record['evaluations']}",
@@ -172,7 +172,7 @@ def test_fit__existing_model_is_refused_before_training(call: Call, example: Any
     before = _fingerprint(call, example.model)
     done = call("fit", example.data, "--out", example.model, *QUICK)
     check_failed(done, 1, "exists", example.model, "--overwrite")
-    assert "batch 1" not in done.stderr
+    assert "round 1" not in done.stderr
     assert _fingerprint(call, example.model) == before
 
 

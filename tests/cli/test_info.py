@@ -256,3 +256,10 @@ def test_info__of_a_run_whose_file_could_not_be_read(
     assert "p.yaml is not valid YAML" in found["message"]
     shutil.rmtree(".protodask")  # or it is elsewhere: then there is only the file to tell of
     check_failed(call("info", "p.yaml"), 1, "unreadable", "p.yaml is not valid YAML")
+
+
+def test_info__of_a_model_of_several_draws(call: Call, example: Any, tmp_path: Path) -> None:
+    settings = ("--average-draws", 2, "--candidates", 20, "--max-iterations", 2)
+    call("fit", example.data, "--out", tmp_path / "m.zarr", *settings)
+    found = json.loads(call("info", tmp_path / "m.zarr", "--json").stdout)
+    assert f"{len(found['batches'])}, trained in 1 round of each draw" in call("info", tmp_path / "m.zarr").stdout

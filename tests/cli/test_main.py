@@ -92,7 +92,7 @@ def test_whole_way__without_a_terminal_has_no_control_characters(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert all(letter.isprintable() or letter == "\n" for letter in done.stdout + done.stderr)
     assert done.stdout.count("\n") > 3
-    assert "batch 1" in done.stderr
+    assert "round 1" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"data.zarr", "model.zarr", "predictions.zarr"}
 
 

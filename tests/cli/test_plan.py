@@ -30,6 +30,7 @@ def test_plan__shows_memory_reading_and_time(call: Call, example: Any) -> None:
     assert done.exit_code == 0, done.output
     for part in ("300 rows, 5 features", "this process with 2 threads, memory limit 1 GiB", "tiles of the kernel"):
         assert part in done.stdout
+    assert "trained in 4 rounds of 40 candidates" in done.stdout
     assert "for each evaluation;" in done.stdout
     assert done.stdout.endswith("It fits.\n")
 

@@ -60,11 +60,11 @@ def test_log__every_batch_and_few_iterations(capsys: pytest.CaptureFixture[str])
         reporter.hear(ITERATION)
     reporter.hear(BatchDone(RECORD))
     lines = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
-    assert lines[0] == "batch 1 of 2 begins with 50 candidates"
+    assert lines[0] == "round 1 of 2 begins with 50 candidates"
     assert len(lines) <= 4
-    assert lines[1].startswith("batch 1  iteration 7  evaluations 9  objective 0.61")
+    assert lines[1].startswith("round 1  iteration 7  evaluations 9  objective 0.61")
     assert lines[-1] == (
-        "batch 1  converged  iterations 12  evaluations 15  objective 0.5123  gradient 0.0001  features 2  "
+        "round 1  converged  iterations 12  evaluations 15  objective 0.5123  gradient 0.0001  features 2  "
         "prototypes 40  3.2 s"
     )
 
@@ -98,9 +98,9 @@ def test_terminal__live_line_for_the_running_batch() -> None:
     reporter.hear(BatchStarted(1, 1, 50))
     assert "50 candidates" in shown()
     reporter.hear(ITERATION)
-    assert shown().startswith("batch 1  iteration 7  evaluations 9")
+    assert shown().startswith("round 1  iteration 7  evaluations 9")
     reporter.hear(Progress("evaluate", 1, 2, 3.0))
-    assert [line.split()[0] for line in shown().splitlines()] == ["batch", "evaluating"]
+    assert [line.split()[0] for line in shown().splitlines()] == ["round", "evaluating"]
     reporter.hear(Progress("evaluate", 2, 2, 6.0))
     reporter.hear(BatchDone(RECORD))
     assert shown() == ""

@@ -42,7 +42,7 @@ def test_train_sbatch__one_job_with_scheduler_workers_and_driver(
     log = tmp_path / f"protodask-{job}.log"
     wait_for_job(slurm, job, log)
     assert fingerprint(model) == problem.fingerprint
-    assert "batch 2" in log.read_text()
+    assert "round 2" in log.read_text()
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["loopback", "tls"])

@@ -33,7 +33,7 @@ StartCluster = Callable[[int], Any]
 
 # Rounds end after some iterations, which are as good as many to tell bits apart.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 BLOCK_ROWS = 64

@@ -33,7 +33,7 @@ SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 
 # Rounds end after some iterations, which are as good as many to tell bits apart.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 CONFIG = FitConfig.of("source", n_candidates=30, n_batches=2, lambda_w=1e-4, max_iterations=8, n_draws=3, seed=3)

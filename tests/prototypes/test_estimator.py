@@ -34,7 +34,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 # Rounds end after some iterations, which are as good as many.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 N_CHECKS = {"1.9": 61}

@@ -29,7 +29,7 @@ from protodask.prototypes.persistence import save_model
 ROWS = 240
 # Rounds end after some iterations, which see all columns as well as many.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 SETTINGS: dict[str, Any] = {"n_candidates": 40, "lambda_w": 1e-3, "max_iterations": 10, "precision": "float64"}

@@ -140,7 +140,7 @@ def test_memory_of__grows_with_every_size(shape: Shape, computing: Processes, fa
         replace(shape, class_rows=rows, layout=replace(shape.layout, n_rows=sum(rows))),
         replace(shape, n_features=shape.n_features * factor, row_features=shape.row_features * factor),
         shape.with_settings(n_candidates=shape.n_candidates * factor),
-        replace(shape.with_settings(n_batches=shape.n_batches * factor), scored=True),
+        replace(shape.with_settings(n_batches=shape.config.n_batches * factor), scored=True),
         replace(shape.with_settings(precision="float64"), feature_bytes=8),
     ]
     for other in larger:

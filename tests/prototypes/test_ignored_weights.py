@@ -33,7 +33,7 @@ Arrays = dict[str, NDArray[Any]]
 
 # Rounds end after some iterations, which are as good as many to tell bits apart.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 WEIGHTED = FitConfig.of("source", n_batches=2, n_candidates=20, max_iterations=5)

@@ -31,7 +31,7 @@ FIGURES = r"largest weight of a row is 1000, 142.9 times the mean of 6.99833 ove
 
 # Rounds end after some iterations, which are as good as many.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 QUICK = FitConfig.of("source", n_candidates=20, max_iterations=3)

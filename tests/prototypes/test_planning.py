@@ -1,5 +1,6 @@
 """Plans: what they say, against what happens, and the refusal of what does not fit."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,8 @@ from protodask.engine import Block, Engine, Layout, array_source, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
-from protodask.prototypes import FitConfig, fit, planning
+from protodask.prototypes import ConvergenceWarning, FitConfig, fit, planning
+from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.footprint import Shape, fits
 from protodask.prototypes.planning import (
     FINISHING_EVALUATIONS,
@@ -105,7 +107,18 @@ def test_plan__describes_itself_in_plain_values(small: Dataset) -> None:
     assert (described["rows"], described["blocks"], described["candidates"]) == (500, 8, 500)
     assert (described["fits"], described["remedies"], described["seconds"]) == (True, [], None)
     assert described["assumed_evaluations"] == HELD_OUT_EVALUATIONS + FINISHING_EVALUATIONS
-    assert described["batches"] == 4, "a round of each of four draws"
+    assert described["rounds"] == 4, "a round of each of four draws"
+
+
+@pytest.mark.parametrize("feature_weights", ["shared", "class", "both"])
+def test_plan__counts_batches_as_the_model_does(small: Dataset, feature_weights: FeatureWeights) -> None:
+    config = FitConfig(2, feature_weights, n_candidates=30, n_draws=3, hold_out=0.0, max_iterations=2)
+    with warnings.catch_warnings(), thread_engine(1, 2**30) as engine:
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        described = plan(small, config, engine, calibrate=False).describe()
+        found = fit(small, config, engine=engine)
+    assert described["batches"] == found.model.n_batches
+    assert described["rounds"] == len(found.history) == 6
 
 
 def check_seconds(found: Plan) -> None:

@@ -25,7 +25,7 @@ MakeModel = Callable[..., PrototypeSet]
 
 # Rounds end after some iterations, which are as good as many.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 

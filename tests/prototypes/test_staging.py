@@ -50,7 +50,7 @@ SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 
 # What follows the steps ends after some iterations, which are as good as many.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 CONFIG = FitConfig(

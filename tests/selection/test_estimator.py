@@ -25,7 +25,7 @@ from protodask.selection.search import SearchEvent
 Arrays = dict[str, NDArray[Any]]
 # Rounds end after some iterations, which are as good as many to tell bits apart.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 CLASSIFIER = PrototypeSetClassifier(

@@ -38,7 +38,7 @@ Losses = list[list[tuple[float, ...]]]
 
 # Rounds end after some iterations, which are as good as many to tell bits apart.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 CONFIG = FitConfig.of("source", n_candidates=16, max_iterations=6, lambda_w=1e-3, precision="float64", seed=5)

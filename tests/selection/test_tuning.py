@@ -30,7 +30,7 @@ StartCluster = Callable[[int], Any]
 
 # Rounds end after some iterations, which are as good as many to tell bits apart.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Batch . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
+    "ignore:Round . stopped early:protodask.prototypes.convergence.ConvergenceWarning"
 )
 
 CONFIG = FitConfig.of("source", n_candidates=20, tolerance=1e-3, max_iterations=6, lambda_w=1e-3, seed=5)

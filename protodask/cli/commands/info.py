@@ -122,7 +122,7 @@ def _told_model(found: Mapping[str, Any]) -> Iterator[Part]:
     said = {
         **found,
         "model": shorten(found["path"]),
-        "batches": f"{batches}, trained in {count(len(found['rounds']), 'round')}" if "rounds" in found else batches,
+        "batches": f"{batches}, trained in {_rounds(found)}" if "rounds" in found else batches,
         "features": f"{found['active_features']:,} of {found['features']:,} are used",
         "calibration": None if calibration is None else _calibration_text(calibration),
     }
@@ -136,6 +136,14 @@ def _told_model(found: Mapping[str, Any]) -> Iterator[Part]:
         of_class = "" if batch["class"] is None else f" of class {batch['class']}"
         title = f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}{of_class}"
         yield [title, _table(batch["features"], WEIGHTS)]
+
+
+def _rounds(found: Mapping[str, Any]) -> str:
+    """Those that count for predictions: rounds of several draws are one."""
+    match found["provenance"]:
+        case {"fits": [*_, {"config": {"n_draws": int(draws)}}]} if draws > 1:
+            return f"{count(len(found['rounds']), 'round')} of each draw"
+    return count(len(found["rounds"]), "round")
 
 
 def _calibration_text(found: Mapping[str, Any]) -> str:
@@ -158,7 +166,7 @@ def _told_run(found: Mapping[str, Any]) -> Iterator[Part]:
     if found["batches"]:
         keys = ("batch", "status", "iterations", "evaluations", "value", "active_features", "prototypes", "seconds")
         rows = [[value_text(record.get(key)) for key in keys] for record in found["batches"]]
-        yield Table([key.replace("_", " ") for key in keys], rows, whole=True)
+        yield Table(["round", *(key.replace("_", " ") for key in keys[1:])], rows, whole=True)
 
 
 def _told_scored(found: Mapping[str, Any]) -> Iterator[Part]:
@@ -370,9 +378,9 @@ def _recorded(last_recorded: str | None) -> dict[str, str]:
 def _progress(progress: Mapping[str, Any]) -> dict[str, str]:
     if progress["batch"] is None:
         return {"evaluations": "none yet"}
-    place = f"batch {progress['batch']}, {progress['stage']}"
+    place = f"round {progress['batch']}, {progress['stage']}"
     if progress["of_batches"] is not None:
-        place += f"; {progress['position']} of the run's {count(progress['of_batches'], 'batch', 'batches')}"
+        place += f"; {progress['position']} of the run's {count(progress['of_batches'], 'round')}"
     done, here = progress["evaluations"], progress["stage_evaluations"]
     value, lowest = value_text(progress["last_value"]), value_text(progress["lowest_value"])
     return {

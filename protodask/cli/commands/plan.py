@@ -21,6 +21,7 @@ from protodask.pipeline.telling.result import Pairs, Table, count, describe_seco
 if TYPE_CHECKING:
     from protodask.engine.costs import Memory
     from protodask.engine.scheduling import Processes
+    from protodask.prototypes.footprint import Shape
     from protodask.prototypes.planning import Plan
 
 app = typer.Typer(add_completion=False)
@@ -73,11 +74,7 @@ def _told(found: Plan, data: str) -> Iterator[Part]:
     yield Pairs(
         [
             ("dataset", f"{shorten(data)}: {shape.n_rows:,} rows, {count(shape.row_features, 'feature')}, {blocks}"),
-            (
-                "training",
-                f"{count(shape.n_batches, 'batch', 'batches')} of {count(shape.n_candidates, 'candidate')}, "
-                f"{shape.precision}",
-            ),
+            ("training", _training(shape)),
             ("computing", f"{where} with {_threads(processes)}, memory limit {size(processes.memory_bytes)}"),
         ]
     )
@@ -88,7 +85,7 @@ def _told(found: Plan, data: str) -> Iterator[Part]:
         [
             ("tasks", f"{found.tasks} for each evaluation"),
             ("reads", f"{size(found.first_evaluation_bytes)} in the first pass, {size(found.evaluation_bytes)} in each "
-                      f"evaluation after it, {size(found.batch_bytes)} for each batch"),
+                      f"evaluation after it, {size(found.batch_bytes)} for each round"),
             *_seconds(found),
         ]
     )  # fmt: skip
@@ -96,6 +93,14 @@ def _told(found: Plan, data: str) -> Iterator[Part]:
         yield "It fits."
     else:
         yield ["It does not fit. One of these would do:", *(f"- {remedy.text}" for remedy in found.remedies)]
+
+
+def _training(shape: Shape) -> str:
+    """Its rounds, and the batches of the model where a round is several."""
+    batches, candidates = count(shape.n_batches, "batch", "batches"), count(shape.n_candidates, "candidate")
+    if shape.n_batches == shape.n_rounds:
+        return f"{batches} of {candidates}, {shape.precision}"
+    return f"{batches}, trained in {count(shape.n_rounds, 'round')} of {candidates}, {shape.precision}"
 
 
 def _threads(processes: Processes) -> str:
@@ -114,7 +119,7 @@ def _seconds(found: Plan) -> list[tuple[str, str]]:
     seconds = found.seconds
     source = "the system's memory, not from the storage itself" if seconds.read_warm else "the storage"
     return [
-        ("time", f"{seconds.evaluation:.3g} s for each evaluation; {describe_seconds(seconds.batch)} for each batch, "
+        ("time", f"{seconds.evaluation:.3g} s for each evaluation; {describe_seconds(seconds.batch)} for each round, "
                  f"if it takes {found.evaluations} evaluations"),
         ("measured", f"{seconds.pair_nanoseconds:.3g} ns for each row and candidate, "
                      f"{size(int(seconds.read_bytes_per_second))}/s read from {source}, on each thread; it took "

@@ -109,7 +109,7 @@ def _cost(plan: Planned, verdict: Verdict, state: State, estimate: Estimate | No
         fit = estimate(plan.step)
     except ProtodaskError:  # its data are not there yet, or are not what they should be: the run will say so
         return last
-    cost = replace(last, memory_bytes=fit.worker.total, read_bytes=fit.batch_bytes * fit.shape.n_batches)
+    cost = replace(last, memory_bytes=fit.worker.total, read_bytes=fit.batch_bytes * fit.shape.n_rounds)
     if fit.seconds is None:
         return cost
-    return replace(cost, seconds=fit.seconds.batch * fit.shape.n_batches, source="estimate")
+    return replace(cost, seconds=fit.seconds.batch * fit.shape.n_rounds, source="estimate")
