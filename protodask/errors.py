@@ -151,6 +151,11 @@ def some(names: Sequence[object], most: int = 10) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
+def count(amount: int, one: str, many: str | None = None) -> str:
+    """A number of things."""
+    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
+
+
 def named_twice(names: Iterable[Name]) -> list[Name]:
     """The names that come more than once, each once, in the order in which they come."""
-    return [name for name, count in Counter(names).items() if count > 1]
+    return [name for name, times in Counter(names).items() if times > 1]

@@ -18,6 +18,7 @@ from protodask.errors import (
     OutputExistsError,
     ProtodaskError,
     StorageError,
+    count,
     named_twice,
     refusing,
     some,
@@ -162,15 +163,15 @@ def calls(nodes: Iterable[ast.AST], called: frozenset[str]) -> Iterator[ast.Call
 
 
 def test_errors__are_all_raised_with_a_code() -> None:
-    wrong, count = [], 0
+    wrong, raised = [], 0
     for file, nodes in package().items():
         names = names_of_codes(nodes)
         for call in calls(nodes, error_names()):
-            count += 1
+            raised += 1
             if not call.args or not is_known_code(call.args[0], names):
                 wrong.append(f"{file}:{call.lineno}: {ast.unparse(call)[:80]}")
     assert not wrong
-    assert count > 500, "the errors were not found"
+    assert raised > 500, "the errors were not found"
 
 
 def test_codes__are_all_in_use() -> None:
@@ -233,15 +234,15 @@ NAMED_AS_SUCH = {
 """Options and commands that are named as such outside the command line: module, words, and why."""
 
 
-def texts(node: ast.AST) -> Iterator[ast.Constant]:
-    """All texts within but docstrings and what is said of a setting where it is declared."""
+def texts(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """All texts within, with their lines, but docstrings and what is said of a setting where it is declared."""
     match node:
         case ast.Expr(value=ast.Constant()):
             return
         case ast.Subscript(value=value) if named(value) == "Annotated":
             return
-        case ast.Constant(value=str()):
-            yield node
+        case ast.Constant(value=str() as text):
+            yield text, node.lineno
     for child in ast.iter_child_nodes(node):
         yield from texts(child)
 
@@ -256,12 +257,12 @@ def test_messages__name_settings_as_python_has_them() -> None:
         if module.startswith("cli/"):
             continue
         known = [(place, words) for place, words in NAMED_AS_SUCH if place == module]
-        for text in texts(tree):
-            if as_such.search(text.value):
-                these = {entry for entry in known if entry[1] in text.value}
+        for text, line in texts(tree):
+            if as_such.search(text):
+                these = {entry for entry in known if entry[1] in text}
                 met |= these
                 if not these:
-                    found.append(f"{module}:{text.lineno}: {text.value}")
+                    found.append(f"{module}:{line}: {text}")
     assert not found
     assert met == set(NAMED_AS_SUCH), "some are named no more"
 
@@ -274,5 +275,11 @@ def test_messages__name_functions_that_there_are() -> None:
         assert owners, function
         assert callable(reduce(getattr, rest, owners[0]))
     said = re.compile(r"`([\w.]+)\(\)`")
-    named_so = {match for tree in trees().values() for text in texts(tree) for match in said.findall(text.value)}
+    named_so = {match for tree in trees().values() for text, _ in texts(tree) for match in said.findall(text)}
     assert set(COMMANDS) <= named_so, "some are named no more"
+
+
+def test_count__of_one_is_singular() -> None:
+    said = [count(amount, "batch", "batches") for amount in (0, 1, 2, 12_000)]
+    assert said == ["0 batches", "1 batch", "2 batches", "12,000 batches"]
+    assert [count(amount, "row") for amount in (1, 3)] == ["1 row", "3 rows"]

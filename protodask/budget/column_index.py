@@ -133,7 +133,7 @@ def budgeted(
     if search == "all" and features.n_features > MOST_FEATURES:  # said before a row is read
         raise InputError(
             "over-limit",
-            f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
+            f"There are {features.n_features:,} features, and the sets of {MOST_FEATURES} at most can be explored.",
             "Search greedily, let columns that are computed together be one feature, or leave some out.",
         )
     settled_config = settled(config, data.n_rows, data.columns, len(data.classes))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.polynomials import evaluate, first_range_below, position, position_after
 from protodask.engine.records import Floats
-from protodask.errors import InputError, refusing
+from protodask.errors import InputError, count, refusing
 
 LARGEST_COEFFICIENT = 1e200
 """Sums and derivatives of costs stay within the range of floats."""
@@ -97,7 +97,8 @@ class CostCurves:
         if len(names) != self.n_features or len(set(names)) != len(names):
             raise InputError(
                 "wrong-shape" if len(names) != self.n_features else "named-twice",
-                f"There are {len(set(names))} different names for {self.n_features} features.",
+                f"{count(len(set(names)), 'different name is', 'different names are')} given for "
+                f"{count(self.n_features, 'feature')}.",
                 "Give each feature a name of its own.",
             )
         return names

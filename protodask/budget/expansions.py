@@ -69,7 +69,7 @@ def require_models(expansions: Sequence[Expansion]) -> None:
         reason = (tried[0].failure or "").rstrip(".")
         raise InputError(
             "user-code",
-            f"All of the {len(tried)} sets of features that were tried failed, the first of them so: {reason}.",
+            f"All sets of features that were tried failed, {len(tried):,} in all, the first of them so: {reason}.",
             "Mend what gives the accuracy of a set of features, or the data and the settings that it is told from.",
         )
 

@@ -30,7 +30,7 @@ from protodask.budget.bounds import ROUNDING, Bounds, CostOrder, Masks
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import Expanding
 from protodask.budget.expansions import Expand, Expansion, require_models
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.setting_checks import check_count, check_range
 
 MOST_FEATURES = 22
@@ -113,7 +113,7 @@ def explore(
     if costs is not None and costs.n_features != n_features:
         raise InputError(
             "wrong-shape",
-            f"There are {n_features} features and costs of {costs.n_features}.",
+            f"Costs of {costs.n_features} are given for {count(n_features, 'feature')}.",
             "Give the costs of each feature.",
         )
     order = None if costs is None else CostOrder(costs)

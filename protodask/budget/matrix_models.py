@@ -18,7 +18,7 @@ from protodask.data.tables.frames import array_of_names, refuse_ungrouped
 from protodask.engine import Engine, one_blas_thread, thread_engine
 from protodask.engine.records import Floats
 from protodask.engine.together import each_together
-from protodask.errors import InputError, refusing
+from protodask.errors import InputError, count, refusing
 from protodask.prototypes.estimator import PrototypeSetClassifier
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.model import PrototypeSet
@@ -122,7 +122,7 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
     if counts[rarest] < n_folds:
         raise InputError(
             "too-few",
-            f"The class {classes[rarest]!r} has {counts[rarest]} items, and there are {n_folds} folds.",
+            f"The class {classes[rarest]!r} has {count(int(counts[rarest]), 'item')}, and there are {n_folds} folds.",
             "Give at least as many items of each class, or fewer folds.",
         )
     empty = np.zeros((len(codes), 1))
@@ -133,7 +133,7 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
         if own.shape != codes.shape:
             raise InputError(
                 "wrong-shape",
-                f"There are groups of shape {own.shape} and {len(codes)} items.",
+                f"The groups of {count(len(codes), 'item')} are of shape {own.shape}.",
                 "Say of each item which group it is in.",
             )
         refuse_ungrouped(groups, "An item")
@@ -142,7 +142,7 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
         if n_groups < n_folds:
             raise InputError(
                 "too-few",
-                f"The items are in {n_groups} groups, and there are {n_folds} folds.",
+                f"The items are in {count(n_groups, 'group')}, and there are {n_folds} folds.",
                 "Give at least as many groups, or fewer folds.",
             )
         parts = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(empty, codes, own)

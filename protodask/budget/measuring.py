@@ -27,7 +27,7 @@ from protodask.budget.costs import padded
 from protodask.budget.polynomials import evaluate
 from protodask.engine import one_blas_thread
 from protodask.engine.records import Floats
-from protodask.errors import InputError, refusing
+from protodask.errors import InputError, count, refusing
 from protodask.evaluation.interval import is_real
 
 Extractor = Callable[[Any], Any]
@@ -94,7 +94,7 @@ def extract(extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: 
                     if len(value) != widths[row]:
                         raise InputError(
                             "user-code",
-                            f"The extractor {name!r} gave {len(value)} numbers for item {number}, and "
+                            f"The extractor {name!r} gave {count(len(value), 'number')} for item {number}, and "
                             f"{widths[row]} for item 0.",
                             "Have it give as many for every item.",
                         )
@@ -203,7 +203,7 @@ def measure_costs(
     if not extractors or len(items) == 0:
         raise InputError(
             "no-rows",
-            f"There are {len(extractors)} extractors and {len(items)} items.",
+            f"{count(len(extractors), 'extractor')} and {count(len(items), 'item')} are given.",
             "Give at least one of each to time.",
         )
     check_measuring(repeats, quantile, degree, headroom)
@@ -307,7 +307,7 @@ def as_coefficients(costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike, 
         if found.ndim != 2 or len(found) != len(names):
             raise InputError(
                 "wrong-shape",
-                f"The costs have the shape {found.shape}, and there are {len(names)} features.",
+                f"The costs have the shape {found.shape}, for {count(len(names), 'feature')}.",
                 "Give a row of coefficients for each feature, constant first.",
             )
         return found

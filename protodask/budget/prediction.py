@@ -19,7 +19,7 @@ from protodask.budget.matrix_models import Model, predict_row
 from protodask.budget.measuring import Clock, Extractor, checked_size, sizes_of, undisturbed, vector
 from protodask.budget.polynomials import evaluate
 from protodask.engine.records import Floats
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.model import PrototypeSet
 
 REHEARSALS = 500
@@ -101,10 +101,10 @@ class Predictor:
         for features, model in self.models.items():
             width = sum(self.widths[feature] for feature in features)
             if isinstance(model, PrototypeSet) and model.n_features != width:
-                raise ValueError(f"it was fitted to {model.n_features} columns, and its features have {width}")
+                raise ValueError(f"it was fitted to {count(model.n_features, 'column')}, and its features have {width}")
             found = predict_row(model, np.zeros((1, width)))
             if found.shape != self.shares.shape:
-                raise ValueError(f"it knows {len(found)} classes, and there are {len(self.shares)}")
+                raise ValueError(f"it knows {count(len(found), 'class', 'classes')}, and there are {len(self.shares)}")
 
     def predict(self, item: Any, budget: float, number: int | None = None) -> Prediction:
         """The prediction for an item; `number` is the set of the index to compute, where it was looked up before."""
@@ -252,7 +252,7 @@ class _Run:
         try:
             value = vector(of.functions[feature](self.item))
             if len(value) != of.widths[feature]:
-                raise ValueError(f"{len(value)} numbers instead of {of.widths[feature]}")
+                raise ValueError(f"{count(len(value), 'number')} instead of {of.widths[feature]}")
         except Exception as error:
             self.failures[name] = f"{type(error).__name__}: {error}"
             self.lost[feature] = True
@@ -282,7 +282,7 @@ def look_up_all(predictor: Predictor, items: Sequence[Any], budgets: Any) -> tup
     if each.shape != sizes.shape:
         raise InputError(
             "wrong-shape",
-            f"There are budgets of shape {np.shape(budgets)} and {len(sizes)} items.",
+            f"The budgets for {count(len(sizes), 'item')} are of shape {np.shape(budgets)}.",
             "Give one budget, or one for each item.",
         )
     left = predictor.for_features(each)

@@ -16,9 +16,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from protodask.cli.console import Unheeded, is_terminal, plain, remark
+from protodask.errors import count
 from protodask.pipeline.file.values import as_options
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, RobustStarted, SearchStarted
-from protodask.pipeline.telling.result import count, describe_seconds
+from protodask.pipeline.telling.result import describe_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -326,7 +327,8 @@ class SearchTally(Tally):
 
         if isinstance(event, SearchStarted):
             fits = f"{event.n_folds} folds each, {event.n_settings * event.n_folds} fits"
-            return "stays", f"{event.strategy} search: {event.n_settings} settings with {fits}{_together(event.group)}"
+            settings = count(event.n_settings, "setting")
+            return "stays", f"{event.strategy} search: {settings} with {fits}{_together(event.group)}"
         if self._done == self._of:  # all settings of the first stage are done: this is the one of the second
             self._stage, self._done, self._of = "stage 2  ", 0, 1
         match event:

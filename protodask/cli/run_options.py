@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protodask.cli.console import complain, remark, write_line
 from protodask.cli.errors import WrongUseError, wrong_use
-from protodask.errors import ProtodaskError
+from protodask.errors import ProtodaskError, count
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.telling import events
-from protodask.pipeline.telling.result import count
 
 if TYPE_CHECKING:
     from protodask.cli.progress import Reporter

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from protodask.errors import count
+
 Flags = NDArray[np.bool_]
 
 HALF = 0.5
@@ -80,11 +82,11 @@ class Decision:
 
     def _chosen(self) -> str:
         if self.k == 0:
-            return f"Selected none of {self.n:,} items."
+            return f"Selected none of {count(self.n, 'item')}."
         how = f"probability at least {self.threshold:.6g}"
         if self.cut.splits_ties:
             how = f"{self.cut.taken:,} of the {self.cut.tied:,} items at {self.threshold:.6g}, all above"
-        return f"Selected {self.k:,} of {self.n:,} items: {how}."
+        return f"Selected {self.k:,} of {count(self.n, 'item')}: {how}."
 
     def _compared(self) -> str:
         how = "nearly normal counts" if self.method == "normal" else "exact"

@@ -16,7 +16,7 @@ import dask
 import dask.utils
 from distributed import Client, Future, KilledWorker, as_completed
 
-from protodask.errors import ClusterError
+from protodask.errors import ClusterError, count
 
 WORKER_SECONDS = 300.0
 """How long a pass waits while there is no worker that takes tasks: job queues take their time."""
@@ -239,7 +239,7 @@ class Patience:
         if idle:
             raise ClusterError(
                 "no-workers",
-                f"None of the {idle} workers took a task for {self._seconds:g} seconds.",
+                f"None of {count(idle, 'worker')} took a task for {self._seconds:g} seconds.",
                 "Workers pause when their memory is nearly full: give them more, or blocks fewer rows.",
             )
         raise ClusterError(

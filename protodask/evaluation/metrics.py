@@ -19,7 +19,7 @@ from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, open_engine
 from protodask.engine.lazy import as_array, is_lazy
 from protodask.engine.records import Floats
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.evaluation.auc_interval import ClassTotals, area_interval
 from protodask.evaluation.given_rows import (
     check_rows,
@@ -127,7 +127,7 @@ def _evaluate_block(
     if found != n_classes:
         raise InputError(
             "wrong-shape",
-            f"There are {found} columns of probabilities for {n_classes} classes.",
+            f"{count(found, 'column')} of probabilities for {count(n_classes, 'class', 'classes')}.",
             "Give one column for each class, in the order of the classes.",
         )
     return evaluation_partial(read_outcomes(block), roc_auc, clip, most_bins)

@@ -24,7 +24,7 @@ from protodask.data.places.locks import sweep
 from protodask.data.places.storage import check_free, check_outside, is_taken
 from protodask.engine import Block, Engine, EngineLike, Reduction, identity, open_engine
 from protodask.engine.records import Integers
-from protodask.errors import InputError, ProtodaskError
+from protodask.errors import InputError, ProtodaskError, count
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.interval import is_real
 from protodask.evaluation.subsampling import checked_seed
@@ -112,7 +112,7 @@ def split(
             unit = "group" if dataset.has_group else "row"
             raise InputError(
                 "too-few",
-                f"Of the {dataset.n_rows:,} rows, {'none' if taken == 0 else 'all'} would be held out.",
+                f"Of {count(dataset.n_rows, 'row')}, {'none' if taken == 0 else 'all'} would be held out.",
                 f"Give another share or seed, or more rows: each {unit} is drawn by itself.",
             )
         rest = replace(aside, held_out=False)

@@ -22,7 +22,7 @@ from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_free, check_outside
 from protodask.engine import Block, Engine, EngineLike, Reduction, add_records, identity, open_engine
 from protodask.engine.records import Floats, Integers, merged_by
-from protodask.errors import InputError, some
+from protodask.errors import InputError, count, some
 from protodask.evaluation.chosen_rows import choose_rows, slabs, uniform_draws, write_chosen
 from protodask.evaluation.interval import is_real
 from protodask.evaluation.strata import Strata, of_classes, of_values
@@ -131,7 +131,7 @@ def stratum_rates(
     if strata.column is not None or found.shape != (len(strata.labels),):
         raise InputError(
             "wrong-shape",
-            f"There are {found.size} rates, and the dataset has {len(dataset.classes)} classes.",
+            f"{count(found.size, 'rate is', 'rates are')} given, and the dataset has {len(dataset.classes)} classes.",
             "Give one for each class, in their order, or rates by label.",
         )
     return found
@@ -322,7 +322,7 @@ def _require_strata(counted: KeptCounts, rates: Floats, strata: Strata) -> None:
         code = int(lost[0])
         raise InputError(
             "too-few",
-            f"None of the {counted.rows[code]:,} rows of {strata.what} {strata.shown[code]!r} is kept at the rate "
-            f"{rates[code]:.6g}.",
+            f"None of {count(int(counted.rows[code]), 'row')} of {strata.what} {strata.shown[code]!r} is kept at the "
+            f"rate {rates[code]:.6g}.",
             f"Give the {strata.kind} a higher rate, or a larger budget: a subsample without it says nothing about it.",
         )

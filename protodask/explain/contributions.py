@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import check_finite
 from protodask.engine.records import Floats, Integers
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.explain.dominance import decided
 from protodask.explain.explanation import Contribution, Explanation, FeatureMatch
 from protodask.prototypes.batches import Batch
@@ -65,7 +65,7 @@ def _checked(model: PrototypeSet, features: NDArray[Any]) -> Floats:
     if rows.shape[1] != model.n_features:
         raise InputError(
             "wrong-shape",
-            f"The rows have {rows.shape[1]} features, and the model has {model.n_features}.",
+            f"The rows have {count(rows.shape[1], 'feature')}, and the model has {model.n_features}.",
             "Give all features of the model, in the order of its feature_names.",
         )
     check_finite(rows, model.feature_names, 0)

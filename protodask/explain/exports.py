@@ -17,7 +17,7 @@ from typing import Any
 
 from protodask.data.places.locations import storage_errors
 from protodask.data.places.whole_files import check_file_free, replace_file
-from protodask.errors import InputError, needed
+from protodask.errors import InputError, count, needed
 from protodask.explain.tables import Cell, Table
 from protodask.places import mask
 
@@ -157,8 +157,8 @@ def _check_excel(table: Table) -> None:
     if table.n_rows >= EXCEL_ROWS or len(table.columns) > EXCEL_COLUMNS:
         raise InputError(
             "over-limit",
-            f"The table of {table.name} has {table.n_rows} rows and {len(table.columns)} columns, and an Excel sheet "
-            f"holds {EXCEL_ROWS - 1} by {EXCEL_COLUMNS}.",
+            f"The table of {table.name} has {count(table.n_rows, 'row')} and {count(len(table.columns), 'column')}, "
+            f"and an Excel sheet holds {EXCEL_ROWS - 1:,} by {EXCEL_COLUMNS:,}.",
             "Write a .csv or .parquet file.",
         )
     texts = (value for row in (table.columns, *table.rows()) for value in row if isinstance(value, str))

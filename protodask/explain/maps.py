@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from protodask.data.format.schema import Label
 from protodask.engine.records import Floats, Integers
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.model import PrototypeSet
 
@@ -63,7 +63,7 @@ class BatchMap:
             raise InputError(
                 "wrong-shape" if rows.dtype.kind in "fiub" else "wrong-type",
                 f"The features have shape {rows.shape} and type {rows.dtype}.",
-                f"Give rows of the model's {self.n_features} features, as numbers.",
+                f"Give rows of the model's {count(self.n_features, 'feature')}, as numbers.",
             )
         measured = self.shown.measured(self.shown.values(rows).astype(np.float64))
         return ((measured - self.center) * self.scaling) @ self.axes.T
@@ -73,7 +73,9 @@ def batch_map(model: PrototypeSet, batch: int = 1) -> BatchMap:
     """The map of a batch, counted from 1. That of an empty batch has no prototypes, and every row at its origin."""
     if batch not in range(1, model.n_batches + 1):
         raise InputError(
-            "bad-setting", f"The batch is {batch!r}.", f"The model has {model.n_batches} batches, counted from 1."
+            "bad-setting",
+            f"The batch is {batch!r}.",
+            f"The model has {count(model.n_batches, 'batch', 'batches')}, counted from 1.",
         )
     chosen = model.batches[batch - 1]
     scaling = chosen.feature_weight / chosen.scale

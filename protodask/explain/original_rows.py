@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES, TARGET, Column, Label
 from protodask.engine import Engine, EngineLike, open_engine
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.explain.explanation import Contribution
 from protodask.places import mask
 from protodask.prototypes.fitting import ADDED, FITS
@@ -119,7 +119,7 @@ def _take(training: Dataset, rows: Sequence[int], engine: Engine) -> dict[int, t
         raise InputError(
             "damaged",
             f"The model has a prototype from row {rows[-1]}, and the dataset {mask(training.path)} has "
-            f"{training.n_rows} rows.",
+            f"{count(training.n_rows, 'row')}.",
             "Leave the training data out, or fit the model again.",
         )
     taken = engine.take(training, np.array(rows, dtype=np.int64), (FEATURES.name, TARGET.name), label="take")

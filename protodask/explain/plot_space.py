@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protodask.engine.records import Floats, Integers
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.explain.maps import BatchMap
 from protodask.explain.palette import GRID, INK, MUTED, PAPER, class_color, class_marker
 from protodask.explain.plot_figures import (
@@ -193,7 +193,7 @@ def scatter_plot(
         raise InputError(
             "wrong-shape",
             f"The features have shape {rows.shape}.",
-            f"Give rows of the model's {model.n_features} features.",
+            f"Give rows of the model's {count(model.n_features, 'feature')}.",
         )
     codes = _checked_classes(target, len(rows), model.n_classes)
     kept = spread_rows(len(rows), MOST_ROWS)

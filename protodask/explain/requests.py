@@ -15,7 +15,7 @@ from protodask.data.format.schema import FEATURES, TARGET
 from protodask.data.tables.encoding import BadRows, Unseen
 from protodask.data.tables.tables import TableSource
 from protodask.engine import Engine, Source
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.explain.contributions import explain_rows
 from protodask.explain.exports import check_export, export, suffix_of
 from protodask.explain.familiarity import FamiliarityReference, reference
@@ -168,7 +168,7 @@ def _take(
     if beyond:
         raise InputError(
             "bad-setting",
-            f"{mask(path)} has {n_rows:,} rows, and row {beyond[0]} is asked for.",
+            f"{mask(path)} has {count(n_rows, 'row')}, and row {beyond[0]} is asked for.",
             f"Rows are counted from 0: give numbers up to {n_rows - 1}." if n_rows else "Give data with rows.",
         )
     if isinstance(source, TableSource):

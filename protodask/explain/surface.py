@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from protodask.data.format.schema import Label
 from protodask.engine import one_blas_thread
 from protodask.engine.records import Floats, Integers
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.evaluation.stream import weighted_quantiles
 from protodask.prototypes.fitted import familiarity, probabilities
 from protodask.prototypes.kernel import Line
@@ -233,7 +233,7 @@ def _checked_point(model: PrototypeSet, at: ArrayLike) -> Floats:
             "wrong-shape" if point.shape != (model.n_features,) else "bad-value",
             f"The point has shape {point.shape}"
             + ("." if np.isfinite(point).all() else " and values that are not finite."),
-            f"Give one finite number for each of the model's {model.n_features} features.",
+            f"Give one finite number for each of the model's {count(model.n_features, 'feature')}.",
         )
     return point
 

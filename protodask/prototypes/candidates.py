@@ -19,7 +19,7 @@ from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.data.format.schema import TARGET, Label, row_weights
 from protodask.engine import Block, Reduction, identity
 from protodask.engine.records import Floats, Integers
-from protodask.errors import InputError, some
+from protodask.errors import InputError, count, some
 
 SCORES = "scores"
 """Name of the unscaled probabilities of the earlier rounds, (N, K), in a training block."""
@@ -159,7 +159,7 @@ def smallest_class(max_fraction: float) -> int:
 
 def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: float) -> None:
     """Refuse a target with fewer than two classes, or with classes too rare for `max_fraction`."""
-    present = [label for label, count in zip(classes, class_rows, strict=True) if count > 0]
+    present = [label for label, rows in zip(classes, class_rows, strict=True) if rows > 0]
     if len(present) < 2:
         raise InputError(
             "one-class" if present else "no-rows",
@@ -167,13 +167,14 @@ def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: 
             "A classifier needs rows of at least two classes.",
         )
     least = smallest_class(max_fraction)
-    rare = [(label, count) for label, count in zip(classes, class_rows.tolist(), strict=True) if count < least]
+    rare = [(label, rows) for label, rows in zip(classes, class_rows.tolist(), strict=True) if rows < least]
     if rare:
-        named = [f"{label!r} ({count} rows)" for label, count in rare]
+        named = [f"{label!r} ({count(rows, 'row')})" for label, rows in rare]
         raise InputError(
             "too-few",
             f"Too few rows for `max_fraction` {max_fraction}: class {some(named)}.",
-            f"Every class needs at least {least} rows of positive weight: {more_rows(min(rows for _, rows in rare))}.",
+            f"Every class needs at least {count(least, 'row')} of positive weight: "
+            f"{more_rows(min(rows for _, rows in rare))}.",
         )
 
 

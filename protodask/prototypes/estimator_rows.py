@@ -21,7 +21,7 @@ from protodask.data.tables.encoding import encode_group, label_of
 from protodask.data.tables.frames import column_values
 from protodask.engine import Engine, Source, array_source
 from protodask.engine.lazy import computed, is_lazy
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import StoredRows, fit_rows
 from protodask.prototypes.forms import settled
@@ -74,7 +74,7 @@ def check_dimensions(X: Any) -> None:
     if getattr(X, "ndim", 0) != 2:
         raise InputError(
             "wrong-shape",
-            f"A {type(X).__name__} of {getattr(X, 'ndim', 0)} dimensions is no matrix of rows and features.",
+            f"A {type(X).__name__} of {count(getattr(X, 'ndim', 0), 'dimension')} is no matrix of rows and features.",
             "Give two dimensions: of a single feature x[:, None], or a frame of one column.",
         )
 
@@ -161,7 +161,9 @@ def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
     given = np.asarray(settled_labels(column_values(y)))
     if given.shape != (n_rows,):
         raise InputError(
-            "wrong-shape", f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each."
+            "wrong-shape",
+            f"There are labels of shape {given.shape} for {count(n_rows, 'sample')}.",
+            "Give one label each.",
         )
     return given
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import Column, Label, feature_names
 from protodask.engine.records import Floats, Integers
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.batches import FORM_NAMES, Batch
 from protodask.prototypes.kernel import ScoredColumns, ScoreKernel
 from protodask.prototypes.splines import SplineCalibration
@@ -176,16 +176,17 @@ class FittedPrototypes:
         if n_batches is None:
             return (self.n_batches,)
         counts: tuple[Any, ...] = tuple(n_batches) if isinstance(n_batches, Iterable) else (n_batches,)
-        for count in counts:
-            whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
-            if not whole or not 0 <= count <= self.n_rounds:
+        for one in counts:
+            whole = isinstance(one, int | np.integer) and not isinstance(one, bool)
+            if not whole or not 0 <= one <= self.n_rounds:
                 together = "" if self.rounds is None else ", those that were trained together counted as one"
                 raise InputError(
                     "bad-setting",
-                    f"n_batches is {count!r}.",
-                    f"The model has {self.n_rounds} batches{together}: give a number from 0 to that.",
+                    f"n_batches is {one!r}.",
+                    f"The model has {count(self.n_rounds, 'batch', 'batches')}{together}: "
+                    "give a number from 0 to that.",
                 )
-        return tuple(self.round_ends[count] for count in counts)
+        return tuple(self.round_ends[one] for one in counts)
 
     def calibrated_batches(self, n_batches: int | Sequence[int] | None = None) -> int:
         """How many batches the calibration is of, refused where there is none or other rounds are asked for."""
@@ -216,7 +217,7 @@ class FittedPrototypes:
 
     def scores(self, features: NDArray[Any], n_batches: Sequence[int]) -> list[Floats]:
         """Unscaled probabilities `q_c` (N, K) of some rows for every `c` in `n_batches`, each batch computed once."""
-        found = {count: np.empty((len(features), self.n_classes)) for count in n_batches}
+        found = {number: np.empty((len(features), self.n_classes)) for number in n_batches}
         batches = self.batches[: max(found, default=0)]
         kernels: Iterable[ScoreKernel] = (batch.kernel(self.n_classes, self.precision) for batch in batches)
         step = max(len(features), 1)
@@ -227,12 +228,12 @@ class FittedPrototypes:
             rows = features[first : first + step]
             running = np.tile(self.marginals, (len(rows), 1))
             scored = ScoredColumns(rows, self.precision)
-            for count, kernel in enumerate(itertools.chain([None], kernels)):
+            for number, kernel in enumerate(itertools.chain([None], kernels)):
                 if kernel is not None:
                     kernel.add(rows, running, scored)
-                if count in found:
-                    found[count][first : first + step] = running
-        return [found[count] for count in n_batches]
+                if number in found:
+                    found[number][first : first + step] = running
+        return [found[number] for number in n_batches]
 
 
 def probabilities(scores: Floats) -> Floats:

@@ -19,7 +19,7 @@ from protodask.data.format.schema import GROUP, INCLUSION, TARGET, WEIGHT, Label
 from protodask.engine import ArraySource, Block, Engine, Layout, Reduction, Source, identity, zip_sources
 from protodask.engine.records import Integers
 from protodask.engine.sources import ViewedSource, leaves
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.candidates import more_rows, smallest_class
 
 FOLD = "fold"
@@ -203,17 +203,18 @@ def check_training_parts(assignment: FoldAssignment, classes: Sequence[Label], m
         if left < least:
             raise InputError(
                 "too-few",
-                f"Without one of {assignment.n_folds} folds, {left} rows are left of class {label!r}, and training "
+                f"Without one of {assignment.n_folds} folds, {count(left, 'row is', 'rows are')} left of "
+                f"class {label!r}, and training "
                 f"with `max_fraction` {max_fraction} needs {least}.",
                 f"Ask for other folds, {more_rows(left)}.",
             )
 
 
 def _require_classes(counts: Integers, n_folds: int, names: Sequence[Label], what: str) -> None:
-    for label, count in zip(names, counts.tolist(), strict=True):
-        if count < n_folds:
-            found = f"{count} {what}" if count == 1 else f"{count} {what}s"
-            fewer = f"Ask for at most {count} folds, add {what}s" if count > 1 else f"Add {what}s"
+    for label, amount in zip(names, counts.tolist(), strict=True):
+        if amount < n_folds:
+            found = count(amount, what)
+            fewer = f"Ask for at most {amount} folds, add {what}s" if amount > 1 else f"Add {what}s"
             raise InputError(
                 "too-few",
                 f"Class {label!r} has rows of positive weight in {found}, fewer than the {n_folds} folds."

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine.records import Floats, Integers
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.fitted import FittedPrototypes
 
@@ -29,8 +29,9 @@ class PrototypeSet(FittedPrototypes):
     """A fitted prototype set classifier."""
 
     def __repr__(self) -> str:
-        counts = f"{self.n_features} features, {self.n_batches} batches, {self.n_prototypes} prototypes"
-        return f"<PrototypeSet of {self.target_name!r}: {self.n_classes} classes, {counts}>"
+        features, batches = count(self.n_features, "feature"), count(self.n_batches, "batch", "batches")
+        said = f"{count(self.n_classes, 'class', 'classes')}, {features}, {batches}"
+        return f"<PrototypeSet of {self.target_name!r}: {said}, {count(self.n_prototypes, 'prototype')}>"
 
     def predict_proba(
         self, rows: Any, *, n_batches: int | None = None, calibrated: bool = False, unseen: Unseen = "error"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from protodask.engine import Engine, Source, zip_sources
 from protodask.engine.records import Floats, Integers
+from protodask.errors import count
 from protodask.prototypes.config import FitConfig, stage_row_bytes, staged_rows
 from protodask.prototypes.forms import Forms
 from protodask.prototypes.history import Callback, IterationDone, StageRecord
@@ -173,8 +174,8 @@ class Round:
         from protodask.prototypes.convergence import ConvergenceWarning
 
         warnings.warn(
-            f"Round {self.number} stopped early ({solution.status}: {solution.message}) after {solution.iterations} "
-            "iterations; raise `max_iterations` or `tolerance`.",
+            f"Round {self.number} stopped early ({solution.status}: {solution.message}) after "
+            f"{count(solution.iterations, 'iteration')}; raise `max_iterations` or `tolerance`.",
             ConvergenceWarning,
             stacklevel=2,
         )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
 from protodask.engine.records import Floats, Integers, taken
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.batch_kernel import Candidates
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.candidates import STANDARDIZED, check_classes, draw, sampling
@@ -295,7 +295,8 @@ def check_start(model: PrototypeSet, data: TrainingData) -> None:
     if model.feature_names != data.feature_names:
         raise InputError(
             "columns-differ",
-            f"The model has {model.n_features} features and the data {len(data.feature_names)}, or their names differ.",
+            f"The model has {count(model.n_features, 'feature')} and the data {len(data.feature_names)}, or "
+            "their names differ.",
             "Add batches with data of the same features in the same order, or fit a new model.",
         )
 

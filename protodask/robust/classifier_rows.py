@@ -13,7 +13,7 @@ from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.data.tables.frames import column_values
 from protodask.engine import Block, array_source
 from protodask.engine.records import Floats
-from protodask.errors import InputError, refusing, some
+from protodask.errors import InputError, count, refusing, some
 from protodask.robust.kept_terms import UncertainSource
 from protodask.robust.model import RobustModel
 from protodask.robust.uncertain_columns import uncertain_columns
@@ -50,7 +50,7 @@ def names_of(rows: Any, model: RobustModel) -> tuple[str, ...]:
     if len(rows.shape) != 2 or rows.shape[1] != model.n_features:
         raise InputError(
             "columns-differ",
-            f"The rows are of shape {rows.shape}; the classifier was trained on {model.n_features} features.",
+            f"The rows are of shape {rows.shape}; the classifier was trained on {count(model.n_features, 'feature')}.",
             "Give the features it was trained on.",
         )
     return model.features
@@ -103,7 +103,7 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
     if weights.shape != (n_rows,):
         raise InputError(
             "wrong-shape",
-            f"There are weights of shape {weights.shape} for {n_rows:,} samples.",
+            f"There are weights of shape {weights.shape} for {count(n_rows, 'sample')}.",
             "Give one weight each.",
         )
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.engine.records import Floats, taken, with_arrays
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.robust.brackets import bracket
 from protodask.robust.bundle import PlaneFit
 from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, entries_of, solve_program
@@ -65,8 +65,8 @@ def solve_conic(
     if sign.shape != terms.mean_low.shape[:1] or costs.shape not in {(), sign.shape}:
         raise InputError(
             "wrong-shape",
-            f"There are {len(terms.mean_low)} samples, but labels of shape {sign.shape} and costs of shape"
-            f" {costs.shape}.",
+            f"The labels of {count(len(terms.mean_low), 'sample')} are of shape {sign.shape}, and the costs of "
+            f"shape {costs.shape}.",
             "Give one label a sample, and one cost for all samples or one each.",
         )
     costs = np.full(sign.shape, costs)

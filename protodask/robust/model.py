@@ -20,7 +20,7 @@ from protodask.data.format.schema import Column, Label, feature_names
 from protodask.data.places.records import Fields, RecordKind, Relative, hash_json
 from protodask.data.places.storage import Kind
 from protodask.engine.records import Floats, taken
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError, InputError, count
 from protodask.prototypes.table_model import FIT_AGAIN, find_model, read_table, table_fields, write_model
 from protodask.prototypes.tiles import Precision
 from protodask.robust.brackets import TILE
@@ -132,7 +132,7 @@ class RobustModel:
         if rows.n_features != self.n_features:
             raise InputError(
                 "columns-differ",
-                f"The rows have {rows.n_features} features; the model was trained on {self.n_features}.",
+                f"The rows have {count(rows.n_features, 'feature')}; the model was trained on {self.n_features}.",
                 "Give the features it was trained on.",
             )
         return rows.mean_midpoint @ self.weights.T - self.intercept

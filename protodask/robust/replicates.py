@@ -11,7 +11,7 @@ from scipy import stats
 from protodask.data.arrays.values import unmasked
 from protodask.data.tables.frames import any_missing, array_of_names
 from protodask.engine.records import Floats
-from protodask.errors import InputError, refusing, some
+from protodask.errors import InputError, count, refusing, some
 from protodask.evaluation.interval import check_confidence
 from protodask.robust.uncertain_rows import LARGEST, UncertainRows
 
@@ -86,7 +86,7 @@ def _given_ends(name: str, ends: ArrayLike, seen: Floats, samples: NDArray[Any])
     if given.dtype.kind not in "fiub" or given.ndim > 1 or given.shape not in {(), seen.shape[1:]}:
         raise InputError(
             "wrong-shape",
-            f"{name} is of shape {given.shape} and type {given.dtype}, for {seen.shape[1]} features.",
+            f"{name} is of shape {given.shape} and type {given.dtype}, for {count(seen.shape[1], 'feature')}.",
             "Give one number, or one for each feature.",
         )
     known = np.broadcast_to(given.astype(np.float64), seen.shape)
@@ -112,7 +112,7 @@ def _check(table: NDArray[Any], ids: NDArray[Any], confidence: float, support: s
     if ids.shape != table.shape[:1] or not len(ids):
         raise InputError(
             "wrong-shape",
-            f"There are {len(table):,} measurements, and samples of shape {ids.shape}.",
+            f"The samples of {count(len(table), 'measurement')} are of shape {ids.shape}.",
             "Give the sample that each measurement is of.",
         )
     usable = np.abs(table) < LARGEST

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import Column
-from protodask.errors import InputError, some
+from protodask.errors import InputError, count, some
 from protodask.robust.uncertain_rows import UncertainRows
 
 PARTS = ("low", "high", "mean", "mean_low", "mean_high", "second", "origin")
@@ -49,7 +49,8 @@ class UncertainColumns:
         if values.ndim != 2 or values.shape[1] != self.n_columns:
             raise InputError(
                 "wrong-shape",
-                f"A table of shape {values.shape} was given where {self.n_columns} columns were named.",
+                f"A table of shape {values.shape} was given where "
+                f"{count(self.n_columns, 'column was', 'columns were')} named.",
                 "Give the table whose columns these are.",
             )
         lower = values[:, self.lower]
@@ -176,7 +177,7 @@ def columns_of(rows: UncertainRows, features: Sequence[str]) -> dict[str, NDArra
     if len(features) != rows.n_features:
         raise InputError(
             "wrong-shape",
-            f"There are {len(features)} names for {rows.n_features} features.",
+            f"{count(len(features), 'name is', 'names are')} given for {count(rows.n_features, 'feature')}.",
             "Give a name to each feature.",
         )
     found: dict[str, NDArray[np.float64]] = {}

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.arrays.values import unmasked
 from protodask.engine.records import Floats
-from protodask.errors import InputError, refusing
+from protodask.errors import InputError, count, refusing
 
 ROUNDING = 8
 """Statements may contradict each other by so many units of the last place of the coarsest type they were given in.
@@ -98,7 +98,8 @@ class UncertainRows:
         if self.feature_names is not None and shape[1] != len(self.feature_names):
             raise InputError(
                 "wrong-shape",
-                f"There are {len(self.feature_names)} feature names for {shape[1]} features.",
+                f"{count(len(self.feature_names), 'feature name is', 'feature names are')} given for "
+                f"{count(shape[1], 'feature')}.",
                 "Give a name to each.",
             )
         for name, values in floats.items():

@@ -21,7 +21,7 @@ from protodask.data.tables.encoding import (
     table_rows,
 )
 from protodask.data.tables.frames import STREAM, arrow_table, column_labels, decoded, out_of_xarray, refuse_lazy
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.fitted import FittedPrototypes
 
 NUMBERS = "biuf"
@@ -90,9 +90,9 @@ class RowReader:
         raise problem.shifted(first_row).error()
 
     def _other_shape(self, matrix: NDArray[Any]) -> InputError:
-        wanted = f"{len(self._columns)} columns"
+        wanted = count(len(self._columns), "column")
         if self._model.n_features != len(self._columns):
-            wanted += f", or {self._model.n_features} features"
+            wanted += f", or {count(self._model.n_features, 'feature')}"
         return InputError(
             "wrong-shape",
             f"The rows have the shape {matrix.shape}, and the model is of {wanted}.",

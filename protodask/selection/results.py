@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from protodask.data.places.records import Fields
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.prototypes.model import PrototypeSet
 
 Strategy = Literal["joint", "two-stage"]
@@ -230,7 +230,7 @@ def best_trial(trials: Sequence[Trial]) -> int:
     if not usable:
         raise InputError(
             "no-convergence" if trials else "too-few",
-            f"None of {len(trials)} trials has a finite held-out loss." if trials else "There are no trials.",
+            f"None of {count(len(trials), 'trial')} has a finite held-out loss." if trials else "There are no trials.",
             "Try larger penalties, and look for values in the data that are far from all others."
             if trials
             else "Give the search something to try.",

@@ -68,6 +68,7 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
             "Fewer (--candidates 900 --average-draws 2).",
             "Fewer (candidates: 900, average-draws: 2).",
         ),
+        ("Say (unseen='a, b', n_folds=3).", "Say (--unseen 'a, b' --folds 3).", "Say (unseen: a, b, folds: 3)."),
         ("Give (n_folds=3, x=1).", "Give (--folds 3, x=1).", "Give (folds: 3, x=1)."),
         (
             "More (memory_bytes=314572800), fewer `threads`.",

@@ -197,11 +197,11 @@ def test_export__whole_numbers_of_any_size_go_into_parquet(tmp_path: Path) -> No
 def test_export__refuses_what_an_excel_sheet_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("over-limit", 32768, ".csv", ".parquet"):
         export(Table("t", {"x": ["a" * 32768]}), tmp_path / "t.xlsx")
-    with refused("over-limit", "16385 columns", "1048575 by 16384"):
+    with refused("over-limit", "16,385 columns", "1,048,575 by 16,384"):
         export(Table("t", {f"x{position}": [1] for position in range(16385)}), tmp_path / "t.xlsx")
     monkeypatch.setattr(module, "EXCEL_ROWS", 3)
     export(Table("t", {"x": [1, 2]}), tmp_path / "t.xlsx")
-    with refused("over-limit", "3 rows", "2 by 16384"):
+    with refused("over-limit", "3 rows", "2 by 16,384"):
         export(Table("t", {"x": [1, 2, 3]}), tmp_path / "more.xlsx")
     assert not (tmp_path / "more.xlsx").exists()
 

@@ -185,6 +185,10 @@ def test_repr__says_what_it_is_in_a_line(make_model: Callable[..., PrototypeSet]
     assert "2 batches" in text
     assert "11 prototypes" in text
     assert "\n" not in text
+    single = make_model(2, n_batches=1)
+    assert ", 1 batch, " in repr(single)
+    with refused("bad-setting", "n_batches is 2", "The model has 1 batch: give"):
+        single.predict_proba(np.zeros((1, single.n_features)), n_batches=2)
 
 
 def test_pickle__of_the_time_when_batches_were_in_the_module_of_the_model(make_model: MakeModel) -> None:

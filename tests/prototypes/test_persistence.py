@@ -194,7 +194,7 @@ def test_load__of_what_is_no_model_says_so(tmp_path: Path, kind: str) -> None:
         from protodask import sample_data
 
         sample_data("xor", 20, place)
-    with refused("wrong-kind", place, "protodask fit", kind=FormatError):
+    with refused("wrong-kind", place, "`fit()`", kind=FormatError):
         load_model(place)
 
 

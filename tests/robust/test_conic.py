@@ -242,7 +242,7 @@ def test_entries_of__bounds_the_matrix_that_is_solved(monkeypatch: pytest.Monkey
         ([-1, 1, 1], [1.0, -2.0, 1.0], "bad-value", ("cost", "sample 1", -2.0)),
         ([-1, 1, 1], np.nan, "bad-value", ("cost", "sample 0", "nan")),
         ([-1, 1, 1], [1.0, np.inf, 1.0], "bad-value", ("cost", "sample 1", "inf")),
-        ([-1, 1], 1.0, "wrong-shape", ("3 samples", "labels of shape (2,)")),
+        ([-1, 1], 1.0, "wrong-shape", ("3 samples", "labels of 3 samples are of shape (2,)")),
         ([-1, 1, 1], [1.0, 2.0], "wrong-shape", ("3 samples", "costs of shape (2,)")),
     ],
 )

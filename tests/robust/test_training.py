@@ -348,7 +348,7 @@ def test_bounds__that_float32_rounds_away_are_a_warning(tmp_path: Path) -> None:
     columns["time.high"] = columns["time.low"] + 1e-2
     with pytest.warns(UserWarning, match=r"float32, columns keep a part .*time\.low"):
         data = dataset_of(columns, y, tmp_path / "data.zarr")
-    with pytest.warns(CoarseBoundsWarning, match="bounds of time lie hardly .* float64"):
+    with pytest.warns(CoarseBoundsWarning, match="bounds of time lie hardly .* dtype='float64'"):
         fit_robust(data, CONFIG)
 
 

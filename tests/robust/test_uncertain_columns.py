@@ -113,7 +113,7 @@ def test_columns_of__an_infinite_second_moment_is_finite_in_a_table() -> None:
 @pytest.mark.parametrize(
     ("names", "code", "fact"),
     [
-        (("a",), "wrong-shape", "1 names for 2 features"),
+        (("a",), "wrong-shape", "1 name is given for 2 features"),
         (("a", "a"), "bad-setting", "a, a"),
         (("a", "b.low"), "column-missing", "b.high"),
         (("a.b", "a.b"), "bad-setting", "a.b, a.b"),

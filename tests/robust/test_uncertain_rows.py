@@ -200,7 +200,7 @@ def test_uncertain_rows__origins() -> None:
         UncertainRows([[0.0]], [[1.0]], origin=0.5)
     with refused("wrong-shape", "origin", "(2,)", "(1, 1)"):
         UncertainRows([[0.0]], [[1.0]], second_moment=[[1.0]], origin=[1.0, 2.0])
-    with refused("wrong-shape", "2 feature names", "1 features"):
+    with refused("wrong-shape", "2 feature names", "1 feature."):
         UncertainRows([[0.0]], [[1.0]], feature_names=("a", "b"))
 
 

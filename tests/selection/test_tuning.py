@@ -360,10 +360,10 @@ def test_tune__that_could_not_fit_what_it_chooses_is_refused_before_it_searches(
 
     def refuse_the_last(shape: Shape, _: Engine) -> None:
         asked.append(shape)
-        if shape.n_batches > 4:
+        if shape.n_rounds > 4:
             raise InputError("over-memory", "Too much.", "Take less.")
 
     monkeypatch.setattr(tuning_module, "require_shape", refuse_the_last)
     with refused("over-memory"):
         tune(data, FitConfig(n_candidates=20, n_draws=3), SearchConfig(max_batches=4), engine=engine)
-    assert [(shape.n_batches, shape.config.n_draws) for shape in asked] == [(4, 1), (12, 3)]
+    assert [(shape.n_rounds, shape.config.n_draws) for shape in asked] == [(4, 1), (12, 3)]

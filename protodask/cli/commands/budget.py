@@ -10,9 +10,10 @@ import typer
 from protodask.cli.console import Answer
 from protodask.cli.errors import WrongUseError
 from protodask.cli.grouping import grouped
+from protodask.errors import count
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.budget import guarantee_text, names_of
-from protodask.pipeline.telling.result import Pairs, Piece, count, shorten
+from protodask.pipeline.telling.result import Pairs, Piece, shorten
 
 if TYPE_CHECKING:
     from protodask.budget.queries import Answer as Answered

@@ -12,8 +12,9 @@ from protodask.cli.console import Answer, Part, apart
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Connection, check_connection
+from protodask.errors import count
 from protodask.pipeline.steps.base import Option, Overwrite
-from protodask.pipeline.telling.result import Pairs, Piece, Table, count, shorten, size
+from protodask.pipeline.telling.result import Pairs, Piece, Table, shorten, size
 
 if TYPE_CHECKING:
     from protodask.security.checkup import Report

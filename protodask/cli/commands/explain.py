@@ -12,9 +12,10 @@ from protodask.cli.console import Answer, Part, Piece, apart, output_console, pl
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, computing_engine
+from protodask.errors import count
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
-from protodask.pipeline.telling.result import MOST_LINES, count, shorten
+from protodask.pipeline.telling.result import MOST_LINES, shorten
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,10 +10,10 @@ from protodask.cli.console import Answer
 from protodask.cli.errors import wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, computing_engine
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.pipeline.steps.base import Option, Overwrite
 from protodask.pipeline.steps.rows import Model
-from protodask.pipeline.telling.result import count, shorten
+from protodask.pipeline.telling.result import shorten
 
 app = typer.Typer(add_completion=False)
 

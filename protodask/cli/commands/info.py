@@ -15,7 +15,7 @@ import typer
 from protodask.cli.console import Answer, Part, apart, give, known, remark, say
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Json
-from protodask.errors import StorageError
+from protodask.errors import StorageError, count
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.steps.budget import guarantee_text, told_answers
 from protodask.pipeline.steps.robust import what_is_known
@@ -25,7 +25,6 @@ from protodask.pipeline.telling.metrics import rows_of
 from protodask.pipeline.telling.result import (
     Pairs,
     Table,
-    count,
     describe_seconds,
     number,
     shorten,

@@ -12,11 +12,12 @@ from protodask.cli.console import Answer, Part, apart
 from protodask.cli.errors import ANSWER_IS_NO, wrong_use
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, computing_engine
+from protodask.errors import count
 from protodask.pipeline.file.values import as_options
 from protodask.pipeline.steps.base import Option
 from protodask.pipeline.steps.fit import Data, Start
 from protodask.pipeline.steps.training import Config, FitSettings
-from protodask.pipeline.telling.result import Pairs, Table, count, describe_seconds, shorten, size
+from protodask.pipeline.telling.result import Pairs, Table, describe_seconds, shorten, size
 
 if TYPE_CHECKING:
     from protodask.engine.costs import Memory

@@ -10,8 +10,9 @@ import typer
 
 from protodask.cli.console import Answer, Part, apart, known
 from protodask.cli.grouping import grouped
+from protodask.errors import count
 from protodask.pipeline.steps.base import Option
-from protodask.pipeline.telling.result import Table, count, shorten, value_text
+from protodask.pipeline.telling.result import Table, shorten, value_text
 from protodask.places import mask
 
 if TYPE_CHECKING:

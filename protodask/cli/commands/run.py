@@ -18,9 +18,10 @@ from protodask.cli.errors import ANSWER_IS_NO, WRONG_USE, WrongUseError, reporte
 from protodask.cli.grouping import grouped
 from protodask.cli.options import Computing, Debug, Json, computing_engine
 from protodask.cli.run_options import Telling, Told, tell_of_wrong_use, waiting_text
+from protodask.errors import count
 from protodask.pipeline.file.values import as_keys
 from protodask.pipeline.steps.base import Option
-from protodask.pipeline.telling.result import Piece, Table, count, describe_seconds, size, to_json
+from protodask.pipeline.telling.result import Piece, Table, describe_seconds, size, to_json
 
 if TYPE_CHECKING:
     from protodask.cli.progress import Reporter

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.foreign_arrays import check_chunk_files, check_encoding, open_foreign_array
 from protodask.data.arrays.values import unmasked
 from protodask.data.places.locations import locate
-from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, refusing
+from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, count, refusing
 
 PARTITION_ROWS = 65_536
 """Rows of a partition where the data could be cut anywhere."""
@@ -46,7 +46,7 @@ def check_beside(what: str, shape: tuple[int, ...], rows: int) -> None:
     if shape != (rows,):
         raise InputError(
             "wrong-shape",
-            f"The {what} has the shape {shape}, and there are {rows} rows of features.",
+            f"The {what} has the shape {shape}, for {count(rows, 'row')} of features.",
             "Give one value for each row.",
         )
 

@@ -60,7 +60,7 @@ from protodask.engine import (
     open_engine,
 )
 from protodask.engine.records import merged_by
-from protodask.errors import InputError, named_twice
+from protodask.errors import InputError, count, named_twice
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class BlockWriter:
         if features.ndim != 2 or features.shape[1] != len(self.columns):
             raise InputError(
                 "wrong-shape",
-                f"A block of features has the shape {features.shape}, and there are {len(self.columns)} features.",
+                f"A block of features has the shape {features.shape}, for {count(len(self.columns), 'feature')}.",
                 "Give a source and columns that belong together.",
             )
         check_finite(features, self.columns, block.start)

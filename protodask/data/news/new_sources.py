@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from protodask.data.format.segments import Segment, is_dataset, stored_segments
 from protodask.data.places.locations import locate
 from protodask.data.tables.source_files import DigestCache, SourceFile, cache_beside, check_settle, source_files
-from protodask.errors import InputError, StorageError
+from protodask.errors import InputError, StorageError, count
 from protodask.places import mask
 
 
@@ -55,8 +55,8 @@ class News:
         parts = len(self.items) - files
         rows = sum(item.segment.rows for item in self.items if isinstance(item, NewRows))
         places = len({item.path for item in self.items if isinstance(item, NewRows)})
-        words = [f"{files:,} new file{'s' * (files != 1)}"] if files else []
-        words += [f"{rows:,} new rows of {places:,} dataset{'s' * (places != 1)}"] if parts else []
+        words = [count(files, "new file")] if files else []
+        words += [f"{count(rows, 'new row')} of {count(places, 'dataset')}"] if parts else []
         return " and ".join(words) or "nothing new"
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.values import refuse_masked
 from protodask.data.format.schema import Label
-from protodask.errors import InputError, ProtodaskError, named_twice, needed, refusing
+from protodask.errors import InputError, ProtodaskError, count, named_twice, needed, refusing
 
 STREAM = "__arrow_c_stream__"
 
@@ -189,7 +189,7 @@ def column_values(values: Any) -> Any:
         if table.num_columns != 1:
             raise InputError(
                 "wrong-shape",
-                f"A {type(values).__name__} of {table.num_columns} columns is given for a value of each row.",
+                f"A {type(values).__name__} of {count(table.num_columns, 'column')} is given for a value of each row.",
                 "Give the column alone.",
             )
         values = table.column(0)

@@ -25,7 +25,7 @@ from protodask.data.tables.parquet_files import ParquetParts, parquet_parts, par
 from protodask.data.tables.source_files import find_files, is_parquet_path, is_table_path
 from protodask.data.tables.tables import Partitions, arrays_table, check_same_columns, join_tables, names_by_table
 from protodask.data.tables.text_parts import TextParts, text_parts
-from protodask.errors import InputError, StorageError, needed
+from protodask.errors import InputError, StorageError, count, needed
 
 FEATURE_NAMES = ("features", "X", "x", "data")
 TARGET_NAMES = ("target", "y", "Y", "labels")
@@ -123,7 +123,7 @@ def _pair(left: Any, right: Any, target: str) -> Any:
     if len(values) != len(left):
         raise InputError(
             "wrong-shape",
-            f"There are {len(left)} rows of features and {len(values)} targets.",
+            f"{count(len(values), 'target is', 'targets are')} given for {count(len(left), 'row')} of features.",
             "Give one target for each row.",
         )
     return left.assign(**{target: values})
@@ -188,7 +188,9 @@ def _arrays(
     names = tuple(f"x{number}" for number in range(width)) if known is None else tuple(known)
     if len(rows.shape) == 2 and len(names) != width:
         raise InputError(
-            "wrong-shape", f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest."
+            "wrong-shape",
+            f"The features have {count(width, 'column')}.",
+            f"Give the {count(len(names), 'column')} of the ingest.",
         )
     for name in others:
         _check_free(name, names)

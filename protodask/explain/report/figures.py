@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from protodask.errors import count
 from protodask.explain.plots import calibration_plot, familiarity_plot, search_plot, training_plot
 from protodask.explain.report.content import Content, figure, listed
 from protodask.explain.report.svg import Styles, inline_figure
@@ -40,7 +41,7 @@ def _calibration(content: Content, styles: Styles) -> Markup:
     alternative = (
         "Observed share by predicted probability with a 95 per cent band. Expected calibration error by class: "
     )
-    more = f" and {len(said) - 9} more classes" if len(said) > 9 else ""
+    more = f" and {count(len(said) - 9, 'more class', 'more classes')}" if len(said) > 9 else ""
     return inline_figure(
         calibration_plot(curve),
         "calibration-",
@@ -120,7 +121,7 @@ def _search(content: Content, styles: Styles) -> Markup:
         search_plot(result),
         "search-",
         "Held-out log-loss of the trials",
-        f"{len(result.trials)} trials. Chosen: lambda_v {number(chosen.lambda_v)}, {chosen.n_batches} batches, with a "
-        f"mean log-loss of {number(chosen.mean)}.",
+        f"{count(len(result.trials), 'trial')}. Chosen: lambda_v {number(chosen.lambda_v)}, "
+        f"{count(chosen.n_batches, 'batch', 'batches')}, with a mean log-loss of {number(chosen.mean)}.",
         styles,
     )

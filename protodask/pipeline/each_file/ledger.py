@@ -32,10 +32,9 @@ from protodask.data.tables.source_files import (
     files_of,
     is_out_of_reach,
 )
-from protodask.errors import FormatError, StorageError
+from protodask.errors import FormatError, StorageError, count
 from protodask.pipeline.steps.base import StepNews
 from protodask.pipeline.steps.predict import PredictStep
-from protodask.pipeline.telling.result import count
 
 SCORED_FILES = Kind("folder of scored files", "protodask-scored-files")
 

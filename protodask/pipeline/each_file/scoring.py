@@ -24,7 +24,7 @@ from protodask.data.tables.small_files import is_small
 from protodask.data.tables.source_files import DigestCache, Unusable, cache_beside, files_of
 from protodask.data.tables.table_files import check_parquet, is_parquet
 from protodask.engine import Engine, Layout, Reduction, identity
-from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
+from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, count, some
 from protodask.pipeline.each_file.ledger import (
     RESTORE,
     SCORED_FILES,
@@ -49,7 +49,7 @@ from protodask.pipeline.each_file.parts import (
     score_small_files,
 )
 from protodask.pipeline.steps.predict import PredictStep
-from protodask.pipeline.telling.result import FilesFailedError, Piece, Result, Table, count, shorten
+from protodask.pipeline.telling.result import FilesFailedError, Piece, Result, Table, shorten
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
@@ -219,8 +219,8 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
             "files-failed",
             f"{count(len(result.failed), 'file')} cannot be scored: {some(named)}.",
             f"{remedies.pop() if len(remedies) == 1 else 'Mend them.'} Or take away what is no such "
-            f"table: every run tries it again. Of the others {count(len(result.scored), 'file')} with {result.rows:,} "
-            "rows were scored now.",
+            f"table: every run tries it again. Of the others {count(len(result.scored), 'file')} with "
+            f"{count(result.rows, 'row')} were scored now.",
         )
         failed.result = result
         raise failed

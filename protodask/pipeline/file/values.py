@@ -255,7 +255,8 @@ COMMANDS = {
 """Commands by what Python has in their place, of all that messages name."""
 
 _NAME = "[a-z]+(?:_[a-z]+)*"
-_GIVEN = rf"{_NAME}=(?:'[^']*'|\['[^'\]]*'\]|True|False|[0-9][0-9.e+-]*)"
+_VALUE = r"'[^']*'|\['[^'\]]*'\]|True|False|[0-9][0-9.e+-]*"
+_GIVEN = f"{_NAME}=(?:{_VALUE})"
 _SETTING = re.compile(
     rf"`(?P<quoted>C|{_NAME})`|^(?P<first>C|{_NAME})(?= is (?:[-'\"0-9(\[{{]|None|True|False|nan|inf))"
     rf"|`(?P<called>(?:[A-Z][a-z]+\.)?{_NAME})\(\)`"
@@ -293,10 +294,10 @@ def _in_words(found: re.Match[str], in_files: bool) -> str:
         command = COMMANDS.get(found["called"])
         return found[0] if command is None else f"`protodask {command}`"
     if found["given"]:
-        given = found["given"].split(", ")
-        told = [_with_value(*one.split("=", 1), in_files) for one in given]
+        given = re.findall(f"({_NAME})=({_VALUE})", found["given"])
+        told = [_with_value(name, value, in_files) for name, value in given]
         between = " " if not in_files and None not in told else ", "
-        return between.join(one or same for one, same in zip(told, given, strict=True))
+        return between.join(one or "=".join(same) for one, same in zip(told, given, strict=True))
     name = _called(found["quoted"] or found["first"], in_files)
     if name is None:
         return found[0]

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from protodask.errors import count
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, Training
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import MOST_LINES, Piece, Result, Table, count, shorten
+from protodask.pipeline.telling.result import MOST_LINES, Piece, Result, Table, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
+from protodask.errors import count
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Piece, Result, count, shorten
+from protodask.pipeline.telling.result import Piece, Result, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from protodask.errors import count
 from protodask.pipeline.steps.base import Answering, Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, Model, Rows
-from protodask.pipeline.telling.result import MOST_LINES, Measured, Pairs, Piece, Table, count, number
+from protodask.pipeline.telling.result import MOST_LINES, Measured, Pairs, Piece, Table, number
 from protodask.places import mask
 
 if TYPE_CHECKING:

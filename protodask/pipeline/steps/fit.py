@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from protodask.errors import count
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training, run_directory
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result, count, describe_seconds, shorten
+from protodask.pipeline.telling.result import Result, describe_seconds, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model
-from protodask.pipeline.telling.result import Pairs, Piece, Result, Table, count, shorten
+from protodask.pipeline.telling.result import Pairs, Piece, Result, Table, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -290,7 +290,8 @@ def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fing
     if before.n_batches != n_batches:
         raise InputError(
             "settings-conflict",
-            f"{what} as {before.n_batches} batches of the model see them, and {n_batches} are asked for.",
+            f"{what} as {count(before.n_batches, 'batch of the model sees', 'batches of the model see')} them, and "
+            f"{n_batches} are asked for.",
             "Use the same number for both.",
         )
     if tuple(feature.name for feature in before.features) != tuple(model.feature_names):

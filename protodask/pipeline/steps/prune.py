@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from protodask.errors import count
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result, count, shorten
+from protodask.pipeline.telling.result import Result, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError, InputError, count
 from protodask.pipeline.steps.base import Argument, Option, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result, count, shorten
+from protodask.pipeline.telling.result import Result, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

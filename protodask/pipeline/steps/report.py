@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result, count, shorten, size
+from protodask.pipeline.telling.result import Result, shorten, size
 from protodask.places import mask
 
 if TYPE_CHECKING:

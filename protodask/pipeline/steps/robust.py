@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protodask.errors import InputError, some
+from protodask.errors import InputError, count, some
 from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
 from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training, run_directory
 from protodask.pipeline.telling.events import Listener, RobustStarted, nobody
-from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result, count, shorten
+from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

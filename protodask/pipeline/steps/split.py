@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from protodask.errors import count
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Result, count, shorten
+from protodask.pipeline.telling.result import Result, shorten
 
 if TYPE_CHECKING:
     from protodask.engine import Engine

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from protodask.errors import InputError
+from protodask.errors import InputError, count
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import Piece, Result, Table, count, number, shorten
+from protodask.pipeline.telling.result import Piece, Result, Table, number, shorten
 
 if TYPE_CHECKING:
     from protodask.data import Dataset, Label

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from protodask.errors import count
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data, ModelFitted
 from protodask.pipeline.steps.training import Config, RunDir, Training, TrainingSettings, run_directory, said
 from protodask.pipeline.telling.events import Listener, SearchStarted, nobody
-from protodask.pipeline.telling.result import Piece, Result, count, shorten
+from protodask.pipeline.telling.result import Piece, Result, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -219,7 +220,8 @@ def _notes_on(search: SearchResult, max_batches: int) -> Iterator[str]:
         yield "No setting does better than the shares of the classes alone by more than the noise of the folds."
         return
     if best.n_batches == max_batches:
-        yield f"The best setting has {max_batches} batches, as many as were allowed; try more with `max_batches`."
+        batches = count(max_batches, "batch", "batches")
+        yield f"The best setting has {batches}, as many as were allowed; try more with `max_batches`."
     for name in ("lambda_v", "lambda_w"):
         tried = {getattr(trial, name) for trial in search.trials}
         value = getattr(best, name)

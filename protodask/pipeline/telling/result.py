@@ -52,11 +52,6 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:,.4g}"
 
 
-def count(amount: int, one: str, many: str | None = None) -> str:
-    """A number of things."""
-    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
-
-
 def size(amount: int) -> str:
     """Bytes to read."""
     units = ("bytes", "KiB", "MiB", "GiB", "TiB")

@@ -181,7 +181,7 @@ def test_open__refuses_what_is_no_dataset(tmp_path: Path) -> None:
     with refused("not-found", tmp_path / "nowhere", kind=StorageError):
         Dataset.open(tmp_path / "nowhere")
     (tmp_path / "folder").mkdir()
-    with refused("wrong-kind", tmp_path / "folder", "protodask ingest", kind=FormatError):
+    with refused("wrong-kind", tmp_path / "folder", "`ingest()`", kind=FormatError):
         Dataset.open(tmp_path / "folder")
     (tmp_path / "file.csv").write_text("a,b\n1,2\n")
     with refused("wrong-kind", tmp_path / "file.csv", kind=FormatError):

@@ -161,14 +161,14 @@ def test_follow__leaves_errors_of_what_stays_as_they_are(registry: Path) -> None
     for place in ("models@champion", "elsewhere.zarr"):
         with refused("unreadable", kind=StorageError):
             follow(place, read)
-    with refused("not-found", "models@1", "protodask registry promote", kind=FormatError):
+    with refused("not-found", "models@1", "`Registry.promote()`", kind=FormatError):
         follow("models@1", read)
-    with refused("not-found", "nothing@champion", "protodask publish"):
+    with refused("not-found", "nothing@champion", "`Registry.publish()`"):
         follow("nothing@champion", read)
 
 
 def test_check_no_version__keeps_references_from_being_written(registry: Path) -> None:
-    with refused("not-local", "models@champion", "protodask publish"):
+    with refused("not-local", "models@champion", "`Registry.publish()`"):
         check_no_version("models@champion")
     check_no_version("other@champion")
     check_no_version("models")

@@ -875,7 +875,7 @@ def test_ingest__takes_targets_beside_a_dask_frame_row_by_row(known: bool, engin
         np.testing.assert_array_equal(found["features"], features)
         np.testing.assert_array_equal(found["target"], y)
     for targets in (dask.dataframe.concat([other, other]), dask.array.zeros(91, chunks=(31, 30, 30))):
-        with refused("wrong-shape", "'target' has the shape", "there are 90 rows"):
+        with refused("wrong-shape", "'target' has the shape", "for 90 rows"):
             ingest((one, targets), tmp_path / "d", overwrite=True, engine=engine)
 
 
