@@ -43,7 +43,7 @@ from protodask.budget.recorded import recorded
 from protodask.data.tables.frames import array_of_names
 from protodask.engine import EngineLike, open_engine
 from protodask.engine.records import Floats
-from protodask.errors import InputError, count
+from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
 from protodask.prototypes.estimator_rows import checked_labels, class_codes, labels_given
 
