@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from protodask.data.places.local_files import flush, make_durable
-from protodask.data.places.locations import inside, is_url, locate, storage_errors
+from protodask.data.places.locations import full_disk_of, inside, is_url, locate, storage_errors
 from protodask.data.places.references import follow
 from protodask.data.places.registry_state import (
     CHAMPION,
@@ -169,8 +169,9 @@ class Registry:
             chosen.append((entry.number, added))
             return state if retain is None else state.pruned(retain, besides=entry.number)
 
-        changing.create(self.path)
-        before, after = changing.change(self.path, changed)
+        with full_disk_of(self.path, f"writing to the registry {mask(self.path)}"):
+            changing.create(self.path)
+            before, after = changing.change(self.path, changed)
         number, added = chosen[-1]
         replaced = None if alias is None else before.named.get(alias)
         return Published(

@@ -657,8 +657,8 @@ def test_score_each_file__one_writer_at_a_time(engine: Engine, folder: Path) -> 
         ({"overwrite": True}, "settings-conflict", ["overwrite", "each-file"]),
         ({"settle": -1.0}, "bad-setting", ["settle is -1.0"]),
         ({"settle": float("nan")}, "bad-setting", ["settle is nan"]),
-        ({"data": ("rows.npz",)}, "wrong-kind", ["rows.npz", "each_file"]),
-        ({"each_file": False, "settle": 1.0}, "settings-conflict", ["settle", "each_file"]),
+        ({"data": ("rows.npz",)}, "wrong-kind", ["rows.npz", "`each_file`"]),
+        ({"each_file": False, "settle": 1.0}, "settings-conflict", ["settle", "`each_file`"]),
     ],
 )
 def test_check_each_file__settings_that_cannot_work(settings: dict[str, Any], code: Code, facts: list[str]) -> None:

@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from protodask.pipeline.steps.tune import ModelTuned, TuneStep
 from protodask.pipeline.telling.events import SearchStarted
 from protodask.prototypes import FitConfig, load_model, planning
 from protodask.prototypes import fitting as fitting_module
+from protodask.prototypes import runs as runs_module
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory
 from protodask.selection import SettingDone, read_search
@@ -145,6 +147,29 @@ def test_fit__with_a_run_directory_of_its_own_is_done_when_its_model_is_there(tm
         with refused("exists", step.out, "overwrite=True", kind=OutputExistsError):
             replace(step, run_dir=str(tmp_path / "new")).perform(engine)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_fit__whose_record_finds_no_space_says_whose_it_is(
+    own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    data = sample_data("checker", 400, tmp_path / "data.zarr")
+    model, run_dir = tmp_path / "m.zarr", tmp_path / "run"
+    step = FitStep(
+        data=data.path,
+        out=str(model),
+        run_dir=str(run_dir) if own else None,
+        candidates=20,
+        recipe="source",
+    )
+    monkeypatch.setattr(runs_module, "open_to_append", full)
+    where = f"the record of the run in {run_dir}." if own else f"the record of the run, which lies beside {model}."
+    with thread_engine(1) as engine, refused("disk-full", f"writing {where}", "`run_dir`", kind=StorageError) as caught:
+        step.perform(engine)
+    assert "batch-1" not in str(caught.value)
 
 
 def test_fit__into_an_object_store_needs_a_place_for_its_record() -> None:

@@ -406,6 +406,17 @@ def test_publish__of_nothing_leaves_nothing(tmp_path: Path, model_at: Models) ->
     assert not (tmp_path / "reg").exists()
 
 
+def test_publish__that_finds_no_space_names_the_registry(
+    tmp_path: Path, model_at: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(registry_module, "make_durable", full)
+    with refused("disk-full", f"writing to the registry {tmp_path / 'reg'}.", kind=StorageError):
+        Registry(str(tmp_path / "reg")).publish(model_at(0))
+
+
 @pytest.mark.parametrize("to_folder", [False, True])
 @pytest.mark.parametrize("place", ["extra", "deep/extra"])
 def test_publish__of_a_model_with_a_link_in_it_is_refused(

@@ -29,7 +29,7 @@ from protodask.data.places.bounded import read_object
 from protodask.data.places.conditional import Tag, replace_object, tag_of
 from protodask.data.places.generations import ROOT, give_up
 from protodask.data.places.local_files import make_durable, place_aside, remove
-from protodask.data.places.locations import gone, inside, is_url, list_names, locate, storage_errors
+from protodask.data.places.locations import full_disk_of, gone, inside, is_url, list_names, locate, storage_errors
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import hash_json
 from protodask.data.places.storage import find_group, read_stable, remove_inside, write_group
@@ -141,7 +141,8 @@ class Change:
 @contextmanager
 def changing(where: str) -> Iterator[Change]:
     """Begin to change the dataset at a place; if the body fails, nothing is left of it."""
-    with sole_writer(where) as locked, storage_errors(where, "appending to"):
+    written = full_disk_of(where, f"appending to {mask(where)}")
+    with written, sole_writer(where) as locked, storage_errors(where, "appending to"):
         change = read_stable(where, lambda: _begun(where, locked))
         if locked:  # so whatever else there is was left by a process that was killed
             remove_unnamed(change.place, change.dataset.metadata, MAX_COMMITS)

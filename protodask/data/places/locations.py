@@ -90,6 +90,9 @@ def gone(path: str) -> StorageError:
     )
 
 
+MORE_SPACE = "Free some space, or choose a place with more, and repeat."
+
+
 @contextmanager
 def storage_errors(path: str, action: str) -> Iterator[None]:
     """Say what the operating system or the client of an object store said, in the package's words.
@@ -109,7 +112,7 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
             raise StorageError(
                 "disk-full",
                 f"The disk was full while {action} {path}.",
-                "Free some space, or choose a place with more, and repeat.",
+                MORE_SPACE,
             ) from error
         remedy = "Check that the place exists and that you may use it."
         if is_remote(error):
@@ -125,6 +128,19 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
             if action == "locking":
                 remedy += " While someone writes to a place, a lock file lies beside it."
         raise StorageError(code, f"{action.capitalize()} {path} failed ({said}).", remedy) from error
+
+
+@contextmanager
+def full_disk_of(place: str, written: str, remedy: str = MORE_SPACE) -> Iterator[None]:
+    """Say of a disk that is full at a place, or inside of it, what was being written there: nobody named that."""
+    try:
+        yield
+    except StorageError as error:
+        said = error.seen.removesuffix(".")
+        roots = {mask(place), mask(os.path.realpath(place))}
+        if error.code != "disk-full" or not any(said.endswith(f" {one}") or f" {one}/" in said for one in roots):
+            raise
+        raise StorageError("disk-full", f"The disk was full while {written}.", remedy) from error
 
 
 def check_writable(place: str) -> None:

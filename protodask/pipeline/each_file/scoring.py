@@ -16,7 +16,7 @@ from protodask.data.arrays.array_store import store_key
 from protodask.data.arrays.rows import BlockNumbers
 from protodask.data.news.new_sources import NewFile
 from protodask.data.places.local_files import delete, make_durable, place_aside, remove
-from protodask.data.places.locations import locate, storage_errors
+from protodask.data.places.locations import full_disk_of, locate, storage_errors
 from protodask.data.places.locks import sole_writer
 from protodask.data.places.records import Fields, RecordKind, recognize, unseal
 from protodask.data.places.storage import check_outside, read_marker, write_marker
@@ -208,7 +208,7 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
                 "Leave out `each_file` to predict its rows.",
             )
         check_outside(where, locate(place))
-    with storage_errors(where, "writing"):
+    with full_disk_of(where, f"writing {mask(step.out)}"), storage_errors(where, "writing"):
         os.makedirs(os.path.dirname(where), exist_ok=True)
         with sole_writer(where):
             result = _Run(step, engine, load, where).score()

@@ -22,13 +22,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from protodask.data.places.bounded import read_json
-from protodask.data.places.locations import storage_errors
+from protodask.data.places.locations import full_disk_of, storage_errors
 from protodask.data.places.locks import CAN_LOCK, lock_handle
 from protodask.data.places.whole_files import replace_file
 from protodask.errors import StorageError
@@ -36,6 +36,7 @@ from protodask.pipeline.file.definition import STATE_FOLDER
 from protodask.pipeline.telling.events import Done, Known, RunEnded, Status, StepIdentity, StepOutcome
 from protodask.pipeline.telling.log import shortened
 from protodask.pipeline.telling.result import plain, to_json
+from protodask.places import mask
 
 Note = TypeVar("Note")
 
@@ -206,7 +207,7 @@ class State:
             yield True
             return
         path = self._of_runs("lock", links=True)
-        with storage_errors(path, "locking"):
+        with _noting(path), storage_errors(path, "locking"):
             os.makedirs(self.folder, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -221,7 +222,7 @@ class State:
                     waiting(self.other_run())
                     waiting = None
                 time.sleep(WAITING_SECONDS)
-            with storage_errors(path, "writing"):
+            with _noting(path), storage_errors(path, "writing"):
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, f"{os.getpid()} {time.strftime('%Y-%m-%dT%H:%M:%S%z')}".encode(), 0)
             yield True
@@ -254,7 +255,14 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _write(path: str, values: Mapping[str, Any]) -> None:
-    replace_file(path, to_json({"format": RECORD_VERSION, **plain(values)}) + "\n")
+    with _noting(path):
+        replace_file(path, to_json({"format": RECORD_VERSION, **plain(values)}) + "\n")
+
+
+def _noting(path: str) -> AbstractContextManager[None]:
+    """Of a disk that is full it is told what was noted there: nobody named these files."""
+    folder = os.path.dirname(path)
+    return full_disk_of(folder, f"noting in {mask(folder)} how runs of the pipeline go")
 
 
 JSON_TYPES: Mapping[Any, Any] = {str: str, float: int | float, Mapping: dict, tuple: list}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import count
 from protodask.pipeline.steps.base import Argument, Option, Overwrite, Panel, Read, Written
-from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training, run_directory
+from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training, record_of_run, run_directory
 from protodask.pipeline.telling.events import Listener, nobody
 from protodask.pipeline.telling.result import Result, describe_seconds, shorten
 from protodask.places import mask
@@ -104,13 +104,13 @@ class FitStep(FitSettings, Training):
         began = time.perf_counter()
         config = fit_config(self)
         where = locate(self.out)
-        run_dir = locate(run_directory(where, self.run_dir))
-        published, resumed = published_model(where, run_dir, self.overwrite), has_begun(run_dir)
-        start = None if self.start is None else load_model(self.start)
-        data, keep = Dataset.open(self.data), self.run_dir is not None
-        with fitted(data, config, run_dir, engine, (listen,), start, keep=keep) as run:
-            if model_fingerprint(run.model) != published:
-                save_model(run.model, where, overwrite=self.overwrite)
+        with record_of_run(self) as run_dir:
+            published, resumed = published_model(where, run_dir, self.overwrite), has_begun(run_dir)
+            start = None if self.start is None else load_model(self.start)
+            data, keep = Dataset.open(self.data), self.run_dir is not None
+            with fitted(data, config, run_dir, engine, (listen,), start, keep=keep) as run:
+                if model_fingerprint(run.model) != published:
+                    save_model(run.model, where, overwrite=self.overwrite)
         return ModelFitted(where, run.model, tuple(run.history), time.perf_counter() - began, resumed)
 
     def advice(self) -> str | None:

@@ -12,7 +12,7 @@ from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
-from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training, run_directory
+from protodask.pipeline.steps.training import RUN, TRAINING, RunDir, Training, record_of_run, run_directory
 from protodask.pipeline.telling.events import Listener, RobustStarted, nobody
 from protodask.pipeline.telling.result import Measured, Pairs, Piece, Result, shorten
 from protodask.places import mask
@@ -270,19 +270,19 @@ class RobustFitStep(Training):
         load_clarabel()  # whether there is anything to solve with is asked before the work is done
         config = self.chosen_config()
         where = locate(self.out)
-        run_dir = locate(run_directory(where, self.run_dir))
-        published = published_model(
-            where, run_dir, self.overwrite, ROBUST_MODEL, lambda path: robust_fingerprint(load_robust_model(path))
-        )
-        if published is not None and load_robust_model(where).config != config:
-            # The run may go on to a smaller gap; but its model would not take the place of this one.
-            check_free(where, self.overwrite, ROBUST_MODEL)
-        data = Dataset.open(self.data)
-        keep = self.run_dir is not None
-        listen(RobustStarted())
-        with robustly_fitted(data, config, run_dir, engine, listen, self.terms, keep) as run:
-            if robust_fingerprint(run.model) != published:
-                run.model.save(where, overwrite=self.overwrite)
+        with record_of_run(self) as run_dir:
+            published = published_model(
+                where, run_dir, self.overwrite, ROBUST_MODEL, lambda path: robust_fingerprint(load_robust_model(path))
+            )
+            if published is not None and load_robust_model(where).config != config:
+                # The run may go on to a smaller gap; but its model would not take the place of this one.
+                check_free(where, self.overwrite, ROBUST_MODEL)
+            data = Dataset.open(self.data)
+            keep = self.run_dir is not None
+            listen(RobustStarted())
+            with robustly_fitted(data, config, run_dir, engine, listen, self.terms, keep) as run:
+                if robust_fingerprint(run.model) != published:
+                    run.model.save(where, overwrite=self.overwrite)
         return RobustFitted(where, run.model, run.history)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -139,6 +141,21 @@ class FitSettings(TrainingSettings):
     lambda_v: Annotated[
         float | None, said("Penalty on the feature weights; with the recipe source, 0.001.", "0.0001")
     ] = None
+
+
+@contextmanager
+def record_of_run(step: Training) -> Iterator[str]:
+    """The folder of the record from which a training goes on. Of a disk that is full there it is told whose it is."""
+    from protodask.data.places.locations import full_disk_of, locate
+
+    where = locate(step.out)
+    written = f"writing the record of the run, which lies beside {mask(where)}"
+    if step.run_dir is not None:
+        written = f"writing the record of the run in {mask(step.run_dir)}"
+    place = locate(run_directory(where, step.run_dir))
+    remedy = "Free some space, or name a folder where there is more with `run_dir`, and repeat."
+    with full_disk_of(place, written, remedy):
+        yield place
 
 
 class Training(Step):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from protodask.errors import count
 from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data, ModelFitted
-from protodask.pipeline.steps.training import Config, RunDir, Training, TrainingSettings, run_directory, said
+from protodask.pipeline.steps.training import Config, RunDir, Training, TrainingSettings, record_of_run, said
 from protodask.pipeline.telling.events import Listener, SearchStarted, nobody
 from protodask.pipeline.telling.result import Piece, Result, shorten
 from protodask.places import mask
@@ -193,21 +193,21 @@ class TuneStep(TrainingSettings, Training):
         search = search_config(self)
         config = tuned_config(self, search)
         where = locate(self.out)
-        run_dir = locate(run_directory(where, self.run_dir))
-        published, resumed = published_model(where, run_dir, self.overwrite), has_begun(run_dir)
-        if self.table is not None:
-            check_beside(self.table, self.overwrite, run_dir)
-        data = Dataset.open(self.data)
-        group = data.metadata.group_name
-        n_settings = len(search.settings(config.lambda_w, config.seed))
-        listen(SearchStarted(search.strategy, n_settings, search.n_folds, group))
-        keep = self.run_dir is not None
-        with tuned(data, config, search, run_dir, engine, (listen,), listen, keep=keep) as run:
-            # The table first: the model says that all is there.
+        with record_of_run(self) as run_dir:
+            published, resumed = published_model(where, run_dir, self.overwrite), has_begun(run_dir)
             if self.table is not None:
-                write_beside(self.table, _table_text(run.search).encode(), self.overwrite)
-            if model_fingerprint(run.model) != published:
-                save_model(run.model, where, overwrite=self.overwrite)
+                check_beside(self.table, self.overwrite, run_dir)
+            data = Dataset.open(self.data)
+            group = data.metadata.group_name
+            n_settings = len(search.settings(config.lambda_w, config.seed))
+            listen(SearchStarted(search.strategy, n_settings, search.n_folds, group))
+            keep = self.run_dir is not None
+            with tuned(data, config, search, run_dir, engine, (listen,), listen, keep=keep) as run:
+                # The table first: the model says that all is there.
+                if self.table is not None:
+                    write_beside(self.table, _table_text(run.search).encode(), self.overwrite)
+                if model_fingerprint(run.model) != published:
+                    save_model(run.model, where, overwrite=self.overwrite)
         notes = tuple(_notes_on(run.search, search.max_batches))
         fitted = ModelFitted(where, run.model, tuple(run.history), time.perf_counter() - began, resumed)
         return ModelTuned(fitted, run.search, data.n_rows, group, self.table, notes)

@@ -26,7 +26,6 @@ from protodask.budget.index_building import SearchSettings, check_greedy, search
 from protodask.budget.index_file import local_place
 from protodask.budget.polynomials import evaluate
 from protodask.data import Dataset
-from protodask.data.places.locations import locate
 from protodask.data.places.storage import check_outside
 from protodask.engine import Engine
 from protodask.errors import InputError
@@ -35,7 +34,7 @@ from protodask.pipeline.file.values import convert, parse_record, shown
 from protodask.pipeline.file.yaml_file import read_mapping
 from protodask.pipeline.inspecting.budget import shown_sizes
 from protodask.pipeline.steps.budget import BudgetBuilt, BudgetStep
-from protodask.pipeline.steps.training import run_directory
+from protodask.pipeline.steps.training import record_of_run, run_directory
 from protodask.pipeline.telling.events import BudgetStarted, ComparisonStarted, Listener
 from protodask.pipeline.work.published import check_beside, is_published, write_beside
 from protodask.pipeline.work.settings import fit_config
@@ -85,40 +84,40 @@ def build_budget(step: BudgetStep, engine: Engine, listen: Listener) -> BudgetBu
     config, costs = fit_config(step), read_costs(step.costs)
     where = local_place(step.out, "budgets")
     check_outside(where, step.data)
-    run_dir = locate(run_directory(where, step.run_dir))
-    there = is_published(where, run_dir, step.overwrite, BUDGET)
-    if step.plot is not None:
-        from protodask.explain.plot_figures import new_figure
-
-        for place in (where, step.data, run_dir):
-            if holds(place, step.plot):
-                raise InputError(
-                    "places-overlap",
-                    f"The plot {step.plot} lies inside of {mask(place)}.",
-                    "Choose a place outside of it.",
-                )
-        new_figure(1.0)  # whether there is anything to draw with is asked before the work is done
-        check_beside(step.plot, step.overwrite, run_dir)
-    data = Dataset.open(step.data)
-    features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
-    settings = SearchSettings(
-        step.search,
-        step.alpha,
-        step.monotone_error,
-        step.diminishing_returns,
-        step.most_fits,
-        middle_size(features.curves),
-    )
-    greedy = search_of(step.search, features.n_features) == "greedy"
-    listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name, greedy))
-    keep = step.run_dir is not None
-    with budgeted(data, features, config, settings, step.folds, run_dir, engine, listen, keep) as run:
-        compared = _compare(run, step.most_fits, listen) if step.compare else {}
-        # The plot first: the folder says that all is there.
+    with record_of_run(step) as run_dir:
+        there = is_published(where, run_dir, step.overwrite, BUDGET)
         if step.plot is not None:
-            write_beside(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
-        if not (there and holds_budget(where, run.budget)):
-            save_column_budget(run.budget, where, step.overwrite)
+            from protodask.explain.plot_figures import new_figure
+
+            for place in (where, step.data, run_dir):
+                if holds(place, step.plot):
+                    raise InputError(
+                        "places-overlap",
+                        f"The plot {step.plot} lies inside of {mask(place)}.",
+                        "Choose a place outside of it.",
+                    )
+            new_figure(1.0)  # whether there is anything to draw with is asked before the work is done
+            check_beside(step.plot, step.overwrite, run_dir)
+        data = Dataset.open(step.data)
+        features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
+        settings = SearchSettings(
+            step.search,
+            step.alpha,
+            step.monotone_error,
+            step.diminishing_returns,
+            step.most_fits,
+            middle_size(features.curves),
+        )
+        greedy = search_of(step.search, features.n_features) == "greedy"
+        listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name, greedy))
+        keep = step.run_dir is not None
+        with budgeted(data, features, config, settings, step.folds, run_dir, engine, listen, keep) as run:
+            compared = _compare(run, step.most_fits, listen) if step.compare else {}
+            # The plot first: the folder says that all is there.
+            if step.plot is not None:
+                write_beside(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
+            if not (there and holds_budget(where, run.budget)):
+                save_column_budget(run.budget, where, step.overwrite)
     return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run, greedy)))
 
 

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 from support.errors import refused
 
 from protodask.data.places.local_files import place_aside
-from protodask.data.places.locations import gone, locate, named_place, storage_errors
+from protodask.data.places.locations import full_disk_of, gone, locate, named_place, storage_errors
 from protodask.data.places.storage import check_free
 from protodask.data.places.whole_files import check_file_free
 from protodask.errors import StorageError
@@ -54,6 +55,29 @@ def test_storage_errors__name_the_place_that_was_given(tmp_path: Path) -> None:
     assert f"{place} is gone" in str(gone(aside))
     with refused("disk-full", f"while writing {place}.", kind=StorageError), storage_errors(aside, "writing"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), aside)
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("r", "appending to d"),
+        ("r/versions/1/m.zarr", "appending to d"),
+        (".r.partial-01234567/x", "appending to d"),
+        ("r.zarr", "writing"),
+        ("m.zarr", "writing"),
+    ],
+)
+def test_full_disk_of__names_what_was_named(at: str, said: str, tmp_path: Path) -> None:
+    @contextmanager
+    def writing(number: int) -> Iterator[None]:
+        with full_disk_of(str(tmp_path / "r"), "appending to d"), storage_errors(str(tmp_path / at), "writing"):
+            yield
+            raise OSError(number, os.strerror(number))
+
+    with refused("disk-full", f"The disk was full while {said}", kind=StorageError), writing(errno.ENOSPC):
+        pass
+    with refused("unwritable", "Writing", tmp_path, kind=StorageError), writing(errno.EFBIG):
+        pass
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
