@@ -460,7 +460,7 @@ def test_fit__of_a_class_too_rare_names_it_and_leaves_nothing(
 ) -> None:
     done = run_command("fit", example.data, "--out", tmp_path / "model.zarr", "--max-fraction", max_fraction)
     least = {"0.001": 999, "0.999": 1001}[max_fraction]
-    check_failed(done, FAILED, "too-few", "--max-fraction", "'high'", "'low'", f"{least} rows")
+    check_failed(done, FAILED, "too-few", "--max-fraction", "'high'", "'low'", f"{least:,} rows")
     assert _names(tmp_path) == set()
 
 

@@ -87,7 +87,7 @@ class RobustClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignore[misc
     C
         Cost of a unit of slack of each sample, multiplied by the sample's weight.
     gap
-        The objective is at most this far above the least there is, relative to it: certified by `gap_`.
+        No other objective is smaller by more than this share of the one found: certified by `gap_`.
     solver
         "conic" solves the whole cone program in memory, "bundle" block by block on the engine; "auto" takes the first
         where it is soon done, up to 20,000 numbers, or 200,000 of 150 features or more, and the second else, or where

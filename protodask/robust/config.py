@@ -27,7 +27,7 @@ class RobustConfig:
     C: float = 1.0
     """Cost of a unit of slack of a sample of weight 1."""
     gap: float = 1e-4
-    """The objective is at most this far above the least there is, relative to it."""
+    """No other objective is smaller by more than this share: `(objective - least) / objective <= gap`."""
     max_passes: int = 300
     """Passes over the samples, for each plane."""
     weighted: bool = True

@@ -19,7 +19,7 @@ from protodask.data.format.schema import FEATURES, Column
 from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, open_engine
 from protodask.engine.together import all_together
-from protodask.errors import InputError, some
+from protodask.errors import InputError, count, some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.runs import environment
 from protodask.prototypes.setting_checks import given_settings
@@ -258,7 +258,7 @@ def warn_if_short(model: RobustModel) -> None:
 
         passes = max(model.passes)
         warnings.warn(
-            f"The gap is {model.gap.max():.1e} after {passes} pass{'' if passes == 1 else 'es'}; "
+            f"The gap is {model.gap.max():.1e} after {count(passes, 'pass', 'passes')}; "
             f"{model.config.gap:.1e} was asked for. Raise `max_passes` or `gap`, or bring the features to "
             "similar scales.",
             ConvergenceWarning,

@@ -24,7 +24,7 @@ NOISE = 1e-14
 
 
 def relative_gap(objective: float, bound: float) -> float:
-    """By how much an objective may exceed the least there is, as a share of it; 0 where the objective is 0."""
+    """By how much an objective may exceed the least there is, as a share of itself; 0 where the objective is 0."""
     return (objective - bound) / objective if objective > 0 else 0.0
 
 

@@ -126,6 +126,13 @@ def test_fit__says_where_planes_are_of_no_use(call: Call, measured: Measured, tm
     assert "Try a larger --eps or --cost" in done.stdout
 
 
+def test_fit__that_was_asked_for_little_blames_nothing_else(call: Call, measured: Measured, tmp_path: Path) -> None:
+    done = call("robust", "fit", measured.data, "--out", tmp_path / "m.zarr", "--gap", 1)
+    assert done.exit_code == 0, done.output
+    assert "good enough for a gap of 1. Give a smaller --gap." in done.stdout
+    assert "any margin would cost more" not in done.stdout
+
+
 def test_fit__that_stops_early_says_so_and_blames_nothing_else(call: Call, measured: Measured, tmp_path: Path) -> None:
     out = tmp_path / "m.zarr"
     done = call("robust", "fit", measured.data, "--out", out, "--max-passes", 1, *FAST)

@@ -139,6 +139,10 @@ class RobustEvaluated(Measured):
         }
 
 
+ROUGH = 0.01
+"""Gap above which a plane without weights may be far from the best: its objective may be much above the least."""
+
+
 def _notes(model: RobustModel) -> Iterator[str]:
     from protodask.pipeline.inspecting.robust import describe_planes, known_exactly
 
@@ -147,11 +151,17 @@ def _notes(model: RobustModel) -> Iterator[str]:
     planes = zip(describe_planes(model), model.weights, strict=True)
     empty = [plane for plane, weights in planes if not weights.any()] if model.converged else []
     free = [str(plane["class"]) for plane in empty if plane["passes"] == 0]
-    dear = [str(plane["class"]) for plane in empty if plane["passes"] > 0]
+    rough = [str(plane["class"]) for plane in empty if plane["passes"] > 0 and plane["gap"] > ROUGH]
+    dear = [str(plane["class"]) for plane in empty if plane["passes"] > 0 and plane["gap"] <= ROUGH]
     if free:
         yield (
             f"{_planes(model, free)} no weights, so that nothing is told apart: all rows on one side of it weigh "
             "nothing. Train with weighted=False, or give weights to rows of every class."
+        )
+    if rough:
+        yield (
+            f"{_planes(model, rough)} no weights, so that nothing is told apart: that was good enough for a gap of "
+            f"{model.config.gap:g}. Give a smaller `gap`."
         )
     if dear:
         yield (
@@ -228,7 +238,7 @@ class RobustFitStep(Training):
     ] = 1.0
     gap: Annotated[
         float,
-        _of_training("Stop when the objective is at most this far above the least there is, as a share of it.", "X"),
+        _of_training("Stop when no plane has an objective smaller by more than this share of the one found.", "X"),
     ] = 1e-4
     max_passes: Annotated[int, _of_training("Passes over the rows at most, for each plane.", "N")] = 300
     weighted: Annotated[
