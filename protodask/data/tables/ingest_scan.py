@@ -56,7 +56,7 @@ from protodask.engine import (
 )
 from protodask.engine.records import add_records, merged_by
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError, named_twice, some
+from protodask.errors import InputError, count, named_twice, some
 
 MAX_LABELS = 10_000
 """Distinct values of a nominal column or a target: more are an identifier or a measurement, not categories."""
@@ -180,13 +180,13 @@ def _unseen_values(table: Table, columns: Sequence[Column]) -> dict[str, int]:
         column.name: int(np.count_nonzero(label_codes(table[column.name], column.categories) == UNSEEN))
         for column in nominal
     }
-    return {name: count for name, count in counts.items() if count}
+    return {name: rows for name, rows in counts.items() if rows}
 
 
 def warn_of_unseen(unseen: Mapping[str, int]) -> None:
     """Say in how many rows to be added a value counts as no category."""
     if unseen:
-        said = [f"{name!r} ({rows:,} row{'s' * (rows != 1)})" for name, rows in unseen.items()]
+        said = [f"{name!r} ({count(rows, 'row')})" for name, rows in unseen.items()]
         warnings.warn(
             f"Values that are no categories of the dataset count as none: {some(said)}. It knows them once it is made "
             "anew.",
