@@ -16,6 +16,7 @@ from support.errors import refused
 
 from protodask.engine import Block, Engine, array_source, thread_engine
 from protodask.errors import Code, InputError
+from protodask.errors import count as counted
 from protodask.prototypes.candidates import (
     SCORES,
     Sample,
@@ -199,7 +200,8 @@ def test_check_classes__names_the_rare_classes_their_counts_and_the_least_that_w
     if least == 1:
         check_classes(rows, ("a", "b", "c"), max_fraction)
         return
-    with refused("too-few", f"'b' ({rows[1]} rows)", f"at least {least} rows of positive weight") as e:
+    few, enough = counted(int(rows[1]), "row"), counted(least, "row")
+    with refused("too-few", f"'b' ({few})", f"at least {enough} of positive weight") as e:
         check_classes(rows, ("a", "b", "c"), max_fraction)
     assert "'a'" not in str(e.value)
     assert "'c'" not in str(e.value)
@@ -213,7 +215,7 @@ def test_check_classes__names_all_rare_classes() -> None:
 def test_check_classes__names_few_of_many_rare_classes() -> None:
     with pytest.raises(InputError) as caught:
         check_classes(np.ones(500, dtype=np.int64), range(500), 0.5)
-    assert caught.value.seen.endswith("8 (1 rows), 9 (1 rows) and 490 more.")
+    assert caught.value.seen.endswith("8 (1 row), 9 (1 row) and 490 more.")
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,9 @@ def test_a_series__is_no_matrix(fitted: PrototypeSetClassifier) -> None:
     with pytest.raises(ValueError, match="Expected 2D array|Expected a 2-dimensional container"):
         fitted.predict(pd.Series(ROWS[:, 0]))
     for column in (dask.dataframe.from_pandas(pd.Series(ROWS[:, 0]), npartitions=2), da.from_array(ROWS[:, 0])):
-        with refused("wrong-shape", "1 dimensions is no matrix"):
+        with refused("wrong-shape", "1 dimension is no matrix"):
             classifier().fit(column, LABELS)
-        with refused("wrong-shape", "1 dimensions is no matrix"):
+        with refused("wrong-shape", "1 dimension is no matrix"):
             fitted.predict(column)
 
 
