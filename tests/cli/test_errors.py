@@ -103,6 +103,8 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
                 "hold_out is no table.",
                 "The columns are held_out, max_iterations and lambda_v.",
                 "Nothing is in seed=1/part.csv.",
+                "The model seed=1.zarr has 2 batches.",
+                "The model seed=1-a.zarr, seed=2.x.zarr has 2 batches.",
                 "Write it like rows=1000.",
                 "There C=0.5 is no rate.",
                 "Train without that column (`protodask ingest --drop`).",

@@ -260,7 +260,7 @@ _GIVEN = f"{_NAME}=(?:{_VALUE})"
 _SETTING = re.compile(
     rf"`(?P<quoted>C|{_NAME})`|^(?P<first>C|{_NAME})(?= is (?:[-'\"0-9(\[{{]|None|True|False|nan|inf))"
     rf"|`(?P<called>(?:[A-Z][a-z]+\.)?{_NAME})\(\)`"
-    rf"|(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<given>{_GIVEN}(?:, {_GIVEN})*)(?![\w=(/])(?! in Python)"
+    rf"|(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<given>{_GIVEN}(?:, {_GIVEN})*)(?![.+-]*[\w=(/])(?! in Python)"
 )
 """Where a message means a setting: in backticks, with a value, or as what it says the value of; and where it means a
 function, in backticks with parentheses. Other words may be names in data and files, which may be called like settings.
