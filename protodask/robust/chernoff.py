@@ -61,7 +61,8 @@ def log_bounds(known: Scaled, y: Floats, weights: Floats, margin: Floats) -> Flo
     high = np.where(against > 0, known.high, -known.low)
     gain = known.half_width * np.abs(weights)
     reach = np.einsum("nd,nd->n", gain, 1 - high)
-    deviation = gain * np.sqrt(variance(high, known.sigma))
+    # At the mean that allows most: at an end all may be certain, and yet not between the ends.
+    deviation = gain * np.sqrt(variance(np.clip(0.0, low, high), known.sigma))
     largest = deviation.max(axis=1, initial=0.0)
     sure = (margin > 0) & ((reach <= margin) | (largest == 0)) | ~weights.any()
     found = np.where(sure, -np.inf, 0.0)

@@ -230,3 +230,12 @@ def test_least__of_what_is_on_the_plane_is_1_on_either_side(name: str) -> None:
         np.testing.assert_array_equal(by[[0, 2]], 0)
     # Without weights there is no plane, and nothing that is not known could change a side.
     np.testing.assert_array_equal(knowledge(rows, name).least(np.ones(3), np.zeros(2), 0.0)[0], 0.0)
+
+
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_least__where_the_second_moment_bounds_the_mean_is_not_certain(side: float) -> None:
+    # 0 or 0.4 against the side, 0.6 of the time: a mean square of 0.096, of the mean no more is known.
+    lower, upper = sorted([-side, 3 * side])
+    rows = UncertainRows([[lower]], [[upper]], second_moment=[[0.1]])
+    bound, _ = knowledge(rows, "SBMV").least(np.array([side]), np.ones(1), -0.4 * side)
+    assert bound[0] >= 0.6
