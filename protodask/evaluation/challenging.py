@@ -8,7 +8,7 @@ import numpy as np
 
 from protodask.data.format.schema import FEATURES, GROUP, TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, add_records, identity, open_engine
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.evaluation.paired import (
     MOST_BLOCKS,
@@ -114,7 +114,7 @@ def compare_models(
 
 
 def check_comparable(challenger: PrototypeSet, champion: PrototypeSet) -> None:
-    """Refuse models of other features, or of another order of their categories."""
+    """Refuse models of other features, of another order of their categories, or of classes of another type."""
     if challenger.feature_names != champion.feature_names:
         raise InputError(
             "columns-differ",
@@ -127,4 +127,12 @@ def check_comparable(challenger: PrototypeSet, champion: PrototypeSet) -> None:
             "columns-differ",
             f"The model has {reordered[0]!r} in another order than the champion.",
             "Compare models of the same encoding, or publish it without a comparison.",
+        )
+    if set(map(type, challenger.classes)).isdisjoint(map(type, champion.classes)):
+        # None of the one would be a class of the other, and whoever the rows are written for would win.
+        own, others = (some(list(map(repr, model.classes))) for model in (challenger, champion))
+        raise InputError(
+            "columns-differ",
+            f"The classes of the model are {own}, those of the champion {others}: they are of different types.",
+            "Compare models trained on classes of one type, or publish it without a comparison.",
         )

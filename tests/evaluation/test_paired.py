@@ -9,8 +9,11 @@ from numpy.typing import NDArray
 from scipy.stats import bootstrap, norm, t
 from sklearn.metrics import log_loss
 from support.errors import refused
+from support.models import make_model
 
+from protodask.data import Label
 from protodask.engine import add_records
+from protodask.evaluation.challenging import check_comparable
 from protodask.evaluation.paired import (
     LEAST_PROBABILITY,
     MOST_BLOCKS,
@@ -206,3 +209,12 @@ def test_compare_paired__few_blocks_cover_as_often_as_they_say() -> None:
             a = rng.normal(0, 1, n_blocks)
             passed += compare_paired(sums_of(a, np.zeros(n_blocks), 1), draws=1000, seed=seed).low > 0
         assert 0.03 < passed / 1500 < 0.075, (n_blocks, passed)
+
+
+@pytest.mark.parametrize("classes", [("0", "1"), (False, True)])
+def test_check_comparable__refuses_classes_of_another_type(classes: tuple[Label, ...]) -> None:
+    champion, challenger = make_model(classes=(0, 1)), make_model(classes=classes)
+    for pair in ((challenger, champion), (champion, challenger)):
+        with refused("columns-differ", "0, 1", *map(repr, classes), "type"):
+            check_comparable(*pair)
+    check_comparable(make_model(classes=(1, 2)), champion)
