@@ -40,6 +40,9 @@ from protodask.evaluation.row_moments import BinSums
 FEW = 10.0
 """Expected rows below which a bin is tested by itself."""
 
+SAME = 1e-12
+"""Of two means, relative to them, what may be rounding."""
+
 MOST_COUNTED = 10_000
 """Rows up to which those outside a range are counted as draws; with more, their share has next to no spread."""
 
@@ -153,12 +156,15 @@ def mean_difference(
 ) -> tuple[float, float, float]:
     """Difference of two means, its standard error, and `z`; each mean comes with its variance and number of rows.
 
-    `se^2 = var_1 / (n - 1) + var_2 / (m - 1)`; `z` is 0 where either has fewer than two rows.
+    `se^2 = var_1 / (n - 1) + var_2 / (m - 1)`; `z` is 0 where either has fewer than two rows, and where the means are
+    the same but for the order in which they were added up.
     """
     difference = after[0] - before[0]
     if min(before[2], after[2]) <= 1:
         return difference, float("nan"), 0.0
     error = float(np.sqrt(before[1] / (before[2] - 1) + after[1] / (after[2] - 1)))
+    if abs(difference) <= SAME * max(abs(before[0]), abs(after[0])):
+        return difference, error, 0.0
     if error == 0:
         return difference, 0.0, 0.0 if difference == 0 else float(np.copysign(np.inf, difference))
     return difference, error, difference / error

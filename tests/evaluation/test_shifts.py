@@ -172,6 +172,7 @@ def test_mean_difference__is_the_test_of_welch() -> None:
     assert mean_difference((0, 0, 5), (0, 0, 5))[2] == 0
     assert mean_difference((0, 0, 5), (1, 0, 5))[2] == math.inf
     assert mean_difference((0, 1, 1), (1, 1, 5))[2] == 0
+    assert mean_difference((0.1, 0, 5), (math.fsum([0.1] * 3) / 3 + 1e-16, 1e-36, 5))[2] == 0, "rounding"
 
 
 def test_holm__by_hand_and_never_below_the_false_discovery_rate() -> None:
