@@ -208,6 +208,7 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
         likelihood = match / propensity
         earned = reward * match / propensity
         product = earned if stands_for is None else stands_for * earned
+        records = float(block.n_rows if stands_for is None else stands_for.sum())
         amount = reward if stands_for is None else stands_for * reward
         if question.estimator == "snips":
             weight, value = likelihood if stands_for is None else stands_for * likelihood, reward
@@ -220,7 +221,7 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
     return PolicySums(
         rows=block.n_rows,
         matched=int(np.count_nonzero(match)),
-        records=float(block.n_rows if stands_for is None else stands_for.sum()),
+        records=records,
         ratio=ratio_sums(weight, product, value),
         whole=NO_ROWS if expected is None else _whole(stands_for, expected + earned),
         gains=moments(np.maximum(product, 0)),

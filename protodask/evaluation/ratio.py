@@ -120,7 +120,10 @@ def zero_rows(rows: int) -> RatioSums:
 
 def ratio_error(sums: RatioSums) -> tuple[float, float, float]:
     """The ratio, its standard error (infinite where there is but one row), and what it is divided by."""
-    value, divisor = sums.total / sums.weight, sums.weight / 2**UNIT_BITS
+    try:
+        value, divisor = sums.total / sums.weight, sums.weight / 2**UNIT_BITS
+    except OverflowError as error:
+        raise too_large() from error
     if sums.rows < 2:
         return value, math.inf, divisor
     distance = sums.centre - value

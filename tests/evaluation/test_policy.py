@@ -678,3 +678,8 @@ def test_policy_value__refuses_more_dropped_records_than_anyone_counts() -> None
         policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], dropped_zeros=10**400)
     with refused("bad-setting", "'x'", "between 0 and 1", "confidence"):
         policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], confidence="x")  # type: ignore[arg-type]
+
+
+def test_policy_value__refuses_probabilities_of_which_too_many_records_follow() -> None:
+    with refused("overflow", "probability"):
+        policy_value(np.ones(3), np.array([1.0, 0.0, 1.0]), np.ones(3), np.full(3, 1e-308))
