@@ -62,12 +62,16 @@ class _DatasetView:
     """Where the model's features are among the dataset's; None without a model."""
     numbers: Mapping[str, int]
     """Features that are no features to the model, by what they say."""
+    marks: Mapping[str, int]
+    """Features that say where one of these is missing, and something else stands in its place."""
     codes: Codes
     """The model's class of each class of the dataset, -1 where it has none."""
 
     def __call__(self, block: Block) -> Block:
         values = block[FEATURES.name]
         arrays = {name: values[:, index].astype(np.float64) for name, index in self.numbers.items()}
+        for name, index in self.marks.items():
+            arrays[name][values[:, index] == 1] = np.nan
         if INCLUSION.name in block:
             arrays[INCLUSION.name] = block[INCLUSION.name]
         if self.features is not None:
@@ -129,7 +133,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
             "Ingest the log without `weight`; for rows that were kept by chance, use `inclusion`.",
         )
     place = {name: position for position, name in enumerate(dataset.feature_names)}
-    numeric = {column.name for column in dataset.columns if column.kind == "numeric"}
+    numeric = {column.name: column for column in dataset.columns if column.kind == "numeric"}
     for name, column in columns.numbers.items():
         if column not in numeric:
             raise InputError(
@@ -155,8 +159,9 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
                 f"None of the actions in {path} is one of the model's: {some(list(map(repr, dataset.classes)))}.",
                 f"Those are {some(list(map(repr, model.classes)))}: ingest the log with its actions written like that.",
             )
-    view = _DatasetView(features, {name: place[column] for name, column in columns.numbers.items()}, codes)
-    return ViewedSource(dataset, view, "policy-log")
+    numbers = {name: place[column] for name, column in columns.numbers.items()}
+    marks = {name: numbers[name] + 1 for name, column in columns.numbers.items() if numeric[column].marked}
+    return ViewedSource(dataset, _DatasetView(features, numbers, marks, codes), "policy-log")
 
 
 def _table_log(

@@ -77,6 +77,15 @@ def test_evaluate_policy__actions_are_told_by_their_meaning(tmp_path: Path) -> N
     assert all(one == found["integers"] for one in found.values())
 
 
+@pytest.mark.parametrize("column", ["reward", "propensity", "match"])
+def test_evaluate_policy__refuses_what_is_missing_in_a_dataset(tmp_path: Path, column: str) -> None:
+    log = _log(20)
+    log.loc[7, column] = np.nan
+    ingest(log, tmp_path / "log.zarr", target="action", dtype="float64")  # where the mean of the others stands for it
+    with thread_engine(1) as engine, refused("bad-value", column, "row 7"):
+        _perform(PolicyStep(str(tmp_path / "log.zarr"), match="match"), engine)
+
+
 def test_evaluate_policy__one_pass_over_blocks_of_any_size(tmp_path: Path) -> None:
     model = _model(tmp_path)
     model.save(tmp_path / "model.zarr")
