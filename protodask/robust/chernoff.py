@@ -43,13 +43,15 @@ class Scaled:
     low: Floats
     high: Floats
     sigma: Floats
-    center: Floats
     half_width: Floats
+    below: Floats
+    """What is left between the bounds of the mean and the ends of the support, not scaled."""
+    above: Floats
 
 
 def scaled(rows: UncertainRows) -> Scaled:
     """What rows say."""
-    return Scaled(*rows.normalised(), rows.center, rows.half_width)
+    return Scaled(*rows.normalised(), rows.half_width, rows.mean_low - rows.lower, rows.upper - rows.mean_high)
 
 
 def log_bounds(known: Scaled, y: Floats, weights: Floats, margin: Floats) -> Floats:
@@ -60,7 +62,8 @@ def log_bounds(known: Scaled, y: Floats, weights: Floats, margin: Floats) -> Flo
     low = np.where(against > 0, known.low, -known.high)
     high = np.where(against > 0, known.high, -known.low)
     gain = known.half_width * np.abs(weights)
-    reach = np.einsum("nd,nd->n", gain, 1 - high)
+    room = np.where(against > 0, known.above, known.below)
+    reach = np.einsum("nd,nd->n", np.abs(against), room)
     # At the mean that allows most: at an end all may be certain, and yet not between the ends.
     deviation = gain * np.sqrt(variance(np.clip(0.0, low, high), known.sigma))
     largest = deviation.max(axis=1, initial=0.0)

@@ -131,23 +131,22 @@ def check_eps(eps: float) -> None:
 def largest_deviation(rows: UncertainRows) -> Floats:
     """The largest standard deviation (N, D) that agrees with what is known.
 
-    The variance at a mean `m` is at most `min(s^2, S) - (m - c)^2`, `S` the largest `E (X - c)^2`, which is linear in
-    `m`. So the largest is where a piece has its own maximum, where the pieces meet, or at an end.
+    The variance at a mean `m` is at most the smaller one of `(u - m) (m - l)` and `S2 - (m - o)^2`. So the largest is
+    where either has its own maximum, where they meet, or at an end.
     """
-    low, high, center = rows.mean_low, rows.mean_high, rows.center
-    tried = [np.clip(center, low, high)]
+    low, high = rows.mean_low, rows.mean_high
+    tried = [np.clip(rows.center, low, high)]
     second = rows.largest_second_moment
     if second is not None:
-        origin = np.zeros_like(center) if rows.origin is None else rows.origin
-        slope = 2 * (origin - center)
+        origin = np.zeros_like(low) if rows.origin is None else rows.origin
+        below, above = rows.lower - origin, rows.upper - origin
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            # S2 + slope (m - c) - (o - c)^2 = s^2
-            meeting = center + (np.square(rows.half_width) - second + np.square(slope) / 4) / slope
+            meeting = origin + (second + below * above) / (below + above)
         meeting = np.where(np.isfinite(meeting), meeting, low)
         tried += [low, high, np.clip(origin, low, high), np.clip(meeting, low, high)]
-    largest = np.zeros_like(center)
+    largest = np.zeros_like(low)
     for mean in tried:
-        largest = np.maximum(largest, rows.largest_square(mean) - np.square(mean - center))
+        largest = np.maximum(largest, rows.largest_variance(mean))
     return np.sqrt(largest)
 
 

@@ -19,6 +19,11 @@ from protodask.data.arrays.values import unmasked
 from protodask.engine.records import Floats
 from protodask.errors import InputError, count, refusing
 
+NEAREST = 1e-10
+"""What lies closer to an end of the support, in half widths of it, has too few digits left of its distance."""
+
+UPWARD = 1 + 4 * float(np.finfo(np.float64).eps)
+
 ROUNDING = 8
 """Statements may contradict each other by so many units of the last place of the coarsest type they were given in.
 
@@ -213,15 +218,16 @@ class UncertainRows:
         apart = np.maximum(np.abs(self.mean_low - origin), np.abs(self.mean_high - origin))
         return np.asarray(self.second_moment + self.rounding * (self.second_moment + 2 * size * apart))
 
-    def largest_square(self, mean: Floats) -> Floats:
-        """The largest `E (X - c)^2` (N, D) at a mean: `S2 + 2 (o - c) (m - o) + (o - c)^2`, or `s^2`."""
-        natural = np.square(self.half_width)
+    def largest_variance(self, mean: Floats) -> Floats:
+        """The largest variance (N, D) at a mean `m`, `min((u - m) (m - l), S2 - (m - o)^2)`; below 0 if there is none.
+
+        Not by way of `E (X - c)^2`: where the support is far wider than the deviation, nothing of that would be left.
+        """
+        natural = (self.upper - mean) * (mean - self.lower)
         second = self.largest_second_moment
         if second is None:
             return natural
-        # The same as S2 - (m - o)^2 + (m - c)^2, which would lose digits in squares of o - c.
-        shift = (0.0 if self.origin is None else self.origin) - self.center
-        return np.minimum(natural, second + shift * (2 * (mean - self.center) - shift))
+        return np.minimum(natural, second - np.square(mean - (0.0 if self.origin is None else self.origin)))
 
     def normalised(self) -> tuple[Floats, Floats, Floats]:
         """`(mhat-, mhat+, sighat)`: the moments of `(X - c) / s`, each (N, D); 0 where `s` is 0.
@@ -230,19 +236,28 @@ class UncertainRows:
 
             sighat^2 = min(1, max over m in [m-, m+] of (S2 - 2 c m + c^2) / s^2)     for S2 about 0,
 
-        never below the squares of the `mhat`. Values lie in [-1, 1] and [0, 1].
+        never below the squares of the `mhat`. Values lie in [-1, 1] and [0, 1]. Next to an end of the support `mhat` is
+        `NEAREST` away from it, and `sighat` is rounded up: a distance, or a variance, that is there stays.
         """
-        center, half = self.center, self.half_width
-        known = half == 0
-        scale = np.where(known, 1.0, half)
-        low = np.where(known, 0.0, np.clip((self.mean_low - center) / scale, -1.0, 1.0))
-        high = np.where(known, 0.0, np.clip((self.mean_high - center) / scale, -1.0, 1.0))
+        known = self.half_width == 0
+        scale = np.where(known, 1.0, self.half_width)
+        low, high = (np.where(known, 0.0, self._scaled(mean, scale)) for mean in (self.mean_low, self.mean_high))
         if self.second_moment is None:
             return low, high, np.where(known, 0.0, 1.0)
-        # Linear in m, so that the maximum is at an end.
-        largest = np.maximum(self.largest_square(self.mean_low), self.largest_square(self.mean_high))
-        deviation = np.where(known, 0.0, np.minimum(1.0, np.sqrt(np.maximum(largest, 0.0)) / scale))
-        return low, high, np.maximum(deviation, np.maximum(np.abs(low), np.abs(high)))
+        # `E (X - c)^2` is linear in m, so that the maximum is at an end.
+        variances = [self.largest_variance(mean) for mean in (self.mean_low, self.mean_high)]
+        certain = (self.mean_low == self.mean_high) & (variances[0] <= 0)
+        squares = (
+            np.square(mean) + np.minimum((1 - mean) * (1 + mean), found / scale / scale)
+            for mean, found in zip((low, high), variances, strict=True)
+        )
+        deviation = np.sqrt(np.maximum(np.maximum(*squares), 0.0)) * np.where(certain, 1.0, UPWARD)
+        largest = np.maximum(np.minimum(deviation, 1.0), np.maximum(np.abs(low), np.abs(high)))
+        return low, high, np.where(known, 0.0, largest)
+
+    def _scaled(self, mean: Floats, scale: Floats) -> Floats:
+        least = np.where(mean > self.lower, NEAREST - 1, -1.0)
+        return np.clip((mean - self.center) / scale, least, np.where(mean < self.upper, 1 - NEAREST, 1.0))
 
     def name(self, row: int, feature: int) -> str:
         """How errors call a feature of a sample."""

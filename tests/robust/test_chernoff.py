@@ -90,7 +90,7 @@ def test_bounds__are_the_least_exponent(seed: int, features: int) -> None:
         low = np.where(against > 0, known.low[row], -known.high[row])
         high = np.where(against > 0, known.high[row], -known.low[row])
         gain = known.half_width[row] * np.abs(weights)
-        level = float(against @ known.center[row] + side[row] * intercept)
+        level = float(against @ rows.center[row] + side[row] * intercept)
 
         def exponent(
             log_t: float,
@@ -127,7 +127,7 @@ def test_bounds__hold_for_two_points(seed: int, features: int) -> None:
             outcomes.append(list(zip(points, probabilities, strict=True)))
         wrong = 0.0
         for chosen in itertools.product(*outcomes):
-            x = known.center[row] + known.half_width[row] * np.array([point for point, _ in chosen])
+            x = rows.center[row] + known.half_width[row] * np.array([point for point, _ in chosen])
             if side[row] * (x @ weights - intercept) < -1e-12:
                 wrong += float(np.prod([probability for _, probability in chosen]))
         assert wrong <= eps[row] * (1 + 1e-9) + 1e-12
@@ -239,3 +239,21 @@ def test_least__where_the_second_moment_bounds_the_mean_is_not_certain(side: flo
     rows = UncertainRows([[lower]], [[upper]], second_moment=[[0.1]])
     bound, _ = knowledge(rows, "SBMV").least(np.array([side]), np.ones(1), -0.4 * side)
     assert bound[0] >= 0.6
+
+
+@pytest.mark.parametrize("lower", [-1e9, -1e12, -1e30, -1e149])
+@pytest.mark.parametrize("upper", [2.0, 1e6])
+def test_least__of_an_end_that_is_far_away_is_chebyshevs(lower: float, upper: float) -> None:
+    # A mean of 0 and a variance of 1: -3 with a probability of 0.1, 1/3 with 0.9.
+    for rows in (
+        UncertainRows([[lower]], [[upper]], [[0.0]], [[0.0]], [[1.0]]),
+        UncertainRows([[-upper]], [[-lower]], [[0.0]], [[0.0]], [[1.0]]),
+    ):
+        for name in ("MC", "SBMV", "SMV-I"):
+            side = 1.0 if rows.lower[0, 0] == lower else -1.0
+            bound, _ = knowledge(rows, name).least(np.array([side]), np.ones(1), -3.0 * side)
+            assert bound[0] == pytest.approx(0.1)
+    # Next to an end: 0.5, on the plane, with a probability of 0.8, and else -2.
+    near = UncertainRows([[lower]], [[1.0]], [[0.0]], [[0.0]], [[1.0]])
+    bound, _ = knowledge(near, "SBMV").least(np.array([-1.0]), np.ones(1), 0.5)
+    assert bound[0] >= 0.8 * (1 - 1e-9)

@@ -227,8 +227,8 @@ def adversaries(known: UncertainRows, row: int, direction: Floats, name: str, ep
     for share in (0.0, 0.5, 1.0):
         mean = worst + share * (best - worst)
         scale = np.where(half > 0, half, 1.0)
-        square = rows.largest_square(mean[None])[0] / scale**2
         normal = np.where(half > 0, (mean - center) / scale, 0.0)
+        square = rows.largest_variance(mean[None])[0] / scale**2 + normal**2
         for toward in (True, False):
             yield [
                 feature_of(*two_points(float(m), float(q), upper_end=(d > 0) == toward))
