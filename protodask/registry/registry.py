@@ -38,6 +38,7 @@ from protodask.registry import changing
 from protodask.registry.copying import copy_group, read_file, write_file
 from protodask.registry.differences import Difference, difference
 from protodask.registry.versions import (
+    RECORD,
     Model,
     Version,
     fingerprint_of,
@@ -190,8 +191,9 @@ class Registry:
         check_name(alias, "an alias")
 
         def changed(state: RegistryState) -> RegistryState:
-            named = read_version(self.path, state, state.entry(version, self.path))  # none that is damaged
-            return state.moved(alias, named.number, _now(), why)
+            entry = state.entry(version, self.path)
+            self._check_model(state, entry)
+            return state.moved(alias, entry.number, _now(), why)
 
         before, _ = changing.change(self.path, changed)
         return before.named.get(alias)
@@ -209,7 +211,7 @@ class Registry:
                 if before is None:
                     seen = f"The registry {mask(self.path)} has no {PREVIOUS} champion to go back to."
                 raise InputError("nothing-yet", seen, f"Let the champion be another version {promote}")
-            read_version(self.path, state, state.entries[before])  # none that is damaged
+            self._check_model(state, state.entries[before])
             return state.moved(CHAMPION, before, _now(), why)
 
         _, after = changing.change(self.path, changed)
@@ -249,12 +251,19 @@ class Registry:
         candidates.sort(key=lambda entry: (entry.number == current, entry.number), reverse=True)
         return next((entry for entry in candidates if self._is_whole(state, entry)), None)
 
+    def _check_model(self, state: RegistryState, entry: Entry) -> Version:
+        """The version, unless its record or its model is damaged: nothing works with an alias that names such a one."""
+        version = read_version(self.path, state, entry)
+        if fingerprint_of(load_any(version.path)) != entry.fingerprint:
+            raise FormatError("damaged", f"{mask(version.path)} is not the model that was published.", RECORD.remedy)
+        return version
+
     def _is_whole(self, state: RegistryState, entry: Entry) -> bool:
         """Whether all of a version is as it was published."""
         try:
-            version = read_version(self.path, state, entry)
+            version = self._check_model(state, entry)
             found = {name: bytes_digest(read_file(path)) for name, path in version.files.items()}
-            return entry.is_of(fingerprint_of(load_any(version.path)), found)
+            return entry.is_of(entry.fingerprint, found)
         except ProtodaskError as error:
             if error.code in DAMAGE:
                 return False

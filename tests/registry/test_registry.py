@@ -23,7 +23,7 @@ from support.errors import refused
 from protodask import load_model
 from protodask.data.places.references import resolve
 from protodask.data.places.registry_state import RegistryState
-from protodask.errors import Code, FormatError, StorageError
+from protodask.errors import Code, FormatError, ProtodaskError, StorageError
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features
 from protodask.registry import Registry, changing
@@ -483,6 +483,23 @@ def test_versions__has_one_that_is_damaged_beside_the_others(
         with pytest.raises(FormatError, match=re.escape(str(refusal.value))):
             name_damaged()
     assert registry.version("champion") == whole[2], "no alias was moved to it"
+
+
+@pytest.mark.parametrize("damage", ["chunk", "other", "gone"])
+def test_rollback__to_a_model_that_is_damaged_is_refused(damage: str, tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    paths = [Path(registry.publish(model_at(number), alias="champion").version.path) for number in (1, 3)]
+    if damage == "chunk":
+        chunk = next(path for path in sorted(paths[0].rglob("c/**/*")) if path.is_file())
+        chunk.write_bytes(bytes(byte ^ 1 for byte in chunk.read_bytes()))
+    else:
+        shutil.rmtree(paths[0])
+        if damage == "other":
+            shutil.copytree(model_at(5), paths[0])
+    for name_damaged in (lambda: registry.promote("other", 1), registry.rollback):
+        with pytest.raises(ProtodaskError, match=re.escape(str(paths[0]))):
+            name_damaged()
+    assert registry.aliases == {"champion": 2, "previous": 1}, "no alias was moved to it"
 
 
 @pytest.mark.parametrize("lost", ["model.zarr/zarr.json", "model.zarr", "version.json", "files/note.txt", "."])
