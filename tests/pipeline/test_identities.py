@@ -64,6 +64,22 @@ def test_identity__a_folder_of_tables_by_names_and_times(tmp_path: Path) -> None
     assert len(set(found)) == 3
 
 
+@pytest.mark.parametrize("place", [".", "*.csv"])
+def test_identity__small_tables_by_their_content_too(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for most in (100, 5):
+        monkeypatch.setattr(identities, "READ_BYTES", most)
+        for content in ("x\n1\n", "x\n2\n"):
+            for name in ("a.csv", "b.csv"):
+                (tmp_path / name).write_text(content)
+                os.utime(tmp_path / name, (1, 1))
+            found.append(identity(str(tmp_path / place)))
+    assert found[0] != found[1]
+    assert found[2] == found[3], "together they are too large to be read each time"
+
+
 def test_identity__a_dataset_by_its_fingerprint(tmp_path: Path) -> None:
     dataset = sample_data("checker", 200, str(tmp_path / "one.zarr"))
     sample_data("checker", 200, str(tmp_path / "two.zarr"))

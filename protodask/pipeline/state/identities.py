@@ -117,11 +117,24 @@ def _of_group(where: str) -> str | None:
 
 
 def _of_tables(where: str) -> str | None:
-    """Of raw tables: their names, sizes and times of change."""
+    """Of raw tables: their names, sizes and times of change; and their content, where they are few bytes on a disk.
+
+    What is copied with its time, as `cp -p` does, may be another table of the same size.
+    """
     files = source_files(where)
     if not files:
         return None
-    return f"tables {_digest(f'{file.name} {file.size} {file.modified_ns or file.version}' for file in files)}"
+    read = not is_url(where) and sum(file.size for file in files) <= READ_BYTES
+    told = [f"{file.name} {file.size} {file.modified_ns or file.version}" for file in files]
+    if read:
+        told += [_content_of(file.path) for file in files]
+    return f"tables {_digest(told)}"
+
+
+def _content_of(path: str) -> str:
+    with suppress(StorageError):
+        return _of_file(path)
+    return ""  # taken away since it was listed, or not to be read, which whoever reads it will say
 
 
 def _of_file(where: str) -> str:
