@@ -113,7 +113,9 @@ def group_codes(groups: Any, n_rows: int) -> NDArray[np.int64]:
 
 
 def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The labels that there are, ascending, and which of them each sample has."""
+    """The labels that there are, ascending, and which of them each sample has; of a column (N, 1), with a warning."""
+    if getattr(y, "shape", ()) == (n_rows, 1):
+        y = column_or_1d(column_values(y), warn=True)
     given = labels_given(y, n_rows)
     if not n_rows:
         raise InputError("no-rows", "There are no samples.", "Give samples of two classes or more.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class UncertainRows:
                 "Give a name to each.",
             )
         for name, values in floats.items():
-            self._check_numbers(name, values, shape)
+            self._check_numbers("the value" if upper is lower else name, values, shape)
         low, high = floats["lower"], floats["upper"]
         self._refuse(low > high, "lower is above upper", "Give the least and the largest possible value.")
         self._refuse(
@@ -148,7 +149,8 @@ class UncertainRows:
     @classmethod
     def point(cls, values: ArrayLike) -> UncertainRows:
         """Samples that are known exactly."""
-        return cls(values, values)
+        table = _numbers("The table", values)
+        return cls(table, table)
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -315,9 +317,13 @@ def _check_order(tables: Mapping[str, ArrayLike]) -> None:
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
-    seen = f"The rows of {name} differ in length"
+    seen = f"The rows of {name.lower()} differ in length"
     with refusing(ValueError, "wrong-shape", seen, "Give a number for each feature."):
         array = np.asarray(unmasked(values))
+    # Frames of columns of several types give objects. What is missing among them is no finite number.
+    if array.dtype.kind == "O" and all(value is None or isinstance(value, Real | np.bool_) for value in array.flat):
+        with refusing(OverflowError, "bad-value", f"{name} has numbers beyond floats", "Give them in a larger unit."):
+            array = array.astype(np.float64)
     if array.dtype.kind not in "fiub":
         raise InputError("wrong-type", f"{name} is of type {array.dtype}.", "Give numbers.")
     if array.ndim != 2 or not array.shape[1]:

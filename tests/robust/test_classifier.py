@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from sklearn.svm import SVC
 from support.errors import refused
 from support.uncertain_tables import dataset_of, drawn_columns
@@ -127,6 +128,34 @@ def test_too_few_passes__are_a_warning() -> None:
     rows, y = drawn()
     with pytest.warns(ConvergenceWarning, match="max_passes"):
         RobustClassifier("SBM", solver="bundle", gap=1e-9, max_passes=1).fit(rows, y)
+
+
+def test_points__may_be_objects_and_labels_a_column() -> None:
+    rows, y = drawn()
+    points = rows.mean_midpoint
+    found = RobustClassifier("SVM").fit(points, y)
+    with pytest.warns(DataConversionWarning, match="1d array"):
+        other = RobustClassifier("SVM").fit(points.astype(object), y[:, None])
+    np.testing.assert_array_equal(other.coef_, found.coef_)
+    np.testing.assert_array_equal(other.predict(points.astype(object)), found.predict(points))
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "what"),
+    [
+        (np.nan, "bad-value", "sample 1, feature 2, the value"),
+        (None, "bad-value", "sample 1, feature 2, the value"),
+        ("2", "wrong-type", "The table is of type object"),
+        (1j, "wrong-type", "The table is of type object"),
+        (10**400, "bad-value", "The table has numbers beyond floats"),
+    ],
+)
+def test_points__that_are_no_numbers_are_refused_as_points(value: Any, code: Code, what: str) -> None:
+    rows, y = drawn()
+    points = rows.mean_midpoint.astype(object)
+    points[1, 2] = value
+    with refused(code, what):
+        RobustClassifier("SVM").fit(points, y)
 
 
 def test_clone__keeps_settings() -> None:
