@@ -6,7 +6,8 @@ import itertools
 import os
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ from protodask.data.tables.ingest_sources import tables_by_file
 from protodask.data.tables.source_files import COARSE_NS, DigestCache, cache_beside, digest_of, is_unchanged
 from protodask.data.tables.tables import Encoder, TableSource
 from protodask.engine import Engine, EngineLike, Layout, choose_block_rows, open_engine
-from protodask.errors import InputError, NothingYetError, ProtodaskError, StorageError, some
+from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError, StorageError, some
 from protodask.places import mask
 
 
@@ -86,18 +87,31 @@ def ingest_news(
     started_ns = time.time_ns()
     news = find_news(places, known, DigestCache(cache_beside(where)), settle, opened.segments)
     base = opened.at(where) if new else None
-    if base is None and news.items:
-        check_free(where, overwrite)
     left = list(news.changing)
-    with open_engine(engine) as running:
-        work = _Work(where, wanted, base, opened, other, overwrite, block_rows, started_ns, running)
-        found = _take(work, news, left)
+    with _unless_made_meanwhile(where, new):
+        if base is None and news.items:
+            check_free(where, overwrite)
+        with open_engine(engine) as running:
+            work = _Work(where, wanted, base, opened, other, overwrite, block_rows, started_ns, running)
+            found = _take(work, news, left)
     if left:
         warnings.warn(f"Files that are being changed are left for the next time: {some(left)}.", stacklevel=3)
     if found is None:
         return Ingested(_unchanged(where, places, opened), (), (*news.waiting, *left))
     _warn(opened, news, found[1], base, other)
     return Ingested(*found, (*news.waiting, *left))
+
+
+@contextmanager
+def _unless_made_meanwhile(where: str, new: bool) -> Iterator[None]:
+    """Say of a dataset that was not there a moment ago who made it: what is to be added to is not to be replaced."""
+    try:
+        yield
+    except OutputExistsError as error:
+        if not new or error.code != "exists":
+            raise
+        seen = f"Someone else made {mask(where)} meanwhile."
+        raise StorageError("written-by-another", seen, "Repeat: what is there is not added again.") from error
 
 
 def _places(sources: Any) -> list[str]:

@@ -418,6 +418,26 @@ def test_ingest__to_a_taken_place_is_refused_before_anything_is_read(
         take(inbox, fresh, engine, new=False, unless_in=data)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_ingest__of_what_is_new_never_asks_to_overwrite_what_another_made(
+    late: bool, inbox: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "d.zarr"
+    place = "write_dataset" if late else "find_news"
+    usual = getattr(ingest_news, place)
+
+    def with_another(*values: Any, **named: Any) -> Any:
+        monkeypatch.setattr(ingest_news, place, usual)
+        found = None if late else usual(*values, **named)
+        take(inbox, out, engine)
+        return usual(*values, **named) if late else found
+
+    monkeypatch.setattr(ingest_news, place, with_another)
+    with refused("written-by-another", out, "Repeat", kind=StorageError):
+        take(inbox, out, engine)
+    assert numbers_of(take(inbox, out, engine)) == numbers_of(take(inbox, tmp_path / "other.zarr", engine))
+
+
 def test_write_dataset__refuses_segments_that_came_to_be_there_meanwhile(
     inbox: Path, tmp_path: Path, engine: Engine
 ) -> None:
