@@ -191,6 +191,26 @@ def test_run__does_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     assert work.done == ["d"]
 
 
+@pytest.mark.parametrize("still", [False, True])
+def test_run__does_not_replace_what_others_make_while_it_works(still: bool, tmp_path: Path) -> None:
+    work, pipeline, out = Copies(tmp_path), _chain(tmp_path), tmp_path / "b"
+    (tmp_path / "a").write_text("1")
+
+    def perform(step: Step) -> Any:
+        out.write_text("somebody else's")
+        if still:
+            raise StorageError("written-by-another", f"Someone else is writing to {out}.", "Wait.")
+        return work.perform(step)
+
+    with refused("written-by-another" if still else "exists", out, kind=ProtodaskError):
+        run_pipeline(pipeline, perform, check=lambda pipeline: None)
+    with refused("exists", out, "`overwrite: true`", kind=OutputExistsError):
+        work.run(pipeline)
+    assert out.read_text() == "somebody else's"
+    out.unlink()
+    assert work.run(pipeline).status == "done"
+
+
 def test_run__how_long_a_fresh_step_took_its_own_record_says(tmp_path: Path) -> None:
     work, pipeline = Copies(tmp_path), _chain(tmp_path)
     (tmp_path / "a").write_text("1")

@@ -42,6 +42,9 @@ class Part:
 
 WHOLE = Part()
 
+IN_THE_WAY = ("exists", "written-by-another")
+"""Codes of errors that say that others write where a step was to."""
+
 
 def step_number(pipeline: Pipeline, text: str) -> int:
     """The number of the step that a text means: by its number, its name, or its kind where no other has that."""
@@ -219,7 +222,7 @@ class _Run:
             self._becomes(plan, events.StepOutcome(step, "waits", waiting=found.waiting))
             return ()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            self._note_failure(plan, own)
+            self._note_failure(plan, own, error)
             self._fail(plan, error, time.monotonic() - began)
             return ()
         self._becomes(plan, events.StepOutcome(step, "done", told, seconds, result))
@@ -259,14 +262,20 @@ class _Run:
             self.state.begin(plan.record, begun)
         elif plan.overwrites:  # of what others have there nothing is its own, whatever comes of it
             self.state.begin(plan.record, replace(begun, left=dict.fromkeys(plan.writes)))
-        return plan.overwriting() if own else plan.step
+        # Where there is nothing yet it needs no leave: what others put there while it works stays theirs.
+        replaces = own and any(identity(place) is not None for place in plan.writes)
+        return plan.overwriting() if replaces else plan.step
 
-    def _note_failure(self, plan: Planned, own: bool) -> None:
-        """Note what a step left that failed or was stopped: what others put there before the next run is theirs."""
+    def _note_failure(self, plan: Planned, own: bool, error: BaseException) -> None:
+        """Note what a step left that failed or was stopped: what others put there, before the next run or in its way,
+        is theirs.
+        """
+        in_the_way = isinstance(error, ProtodaskError) and error.code in IN_THE_WAY
         with suppress(ProtodaskError), undisturbed():
             begun = self.state.begun(plan.record)
             if begun is not None and own:
-                self.state.begin(plan.record, replace(begun, left={place: identity(place) for place in plan.writes}))
+                left = {place: None if in_the_way else identity(place) for place in plan.writes}
+                self.state.begin(plan.record, replace(begun, left=left))
 
     def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
         remedy = error.remedy
