@@ -147,7 +147,7 @@ def test_points__may_be_objects_and_labels_a_column() -> None:
         (None, "bad-value", "sample 1, feature 2, the value"),
         ("2", "wrong-type", "The table is of type object"),
         (1j, "wrong-type", "The table is of type object"),
-        (10**400, "bad-value", "The table has numbers beyond floats"),
+        pytest.param(10**400, "bad-value", "The table has numbers beyond floats", id="huge"),
     ],
 )
 def test_points__that_are_no_numbers_are_refused_as_points(value: Any, code: Code, what: str) -> None:
