@@ -277,8 +277,9 @@ def test_fit__refuses_what_cannot_be_told_lazily() -> None:
         PrototypeSetClassifier(**SETTINGS).fit(cut(pd.concat([frame, frame[["flag"]]], axis=1), [50]), y)
     with refused("wrong-shape", "'target of the rows' has the shape (159,)", "160 rows"):
         PrototypeSetClassifier(**SETTINGS).fit(lazy, y[1:])
-    with refused("wrong-shape", "'target of the rows' has the shape (160, 1)", "160 rows"):
-        PrototypeSetClassifier(**SETTINGS).fit(lazy, cut(y.to_frame(), [50]))
+    two = pd.concat([y, y], axis=1, keys=["y", "z"])
+    with refused("wrong-shape", "'target of the rows' has the shape (160, 2)", "160 rows"):
+        PrototypeSetClassifier(**SETTINGS).fit(lazy, cut(two, [50]))
     with refused("bad-value", "'target of the rows' has a missing value in row 130"):
         PrototypeSetClassifier(**SETTINGS).fit(lazy, lazily(y.where(y.index != 130), [50]))
     with dask.config.set({"dataframe.convert-string": False}):

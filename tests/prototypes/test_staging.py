@@ -145,8 +145,8 @@ def test_plans__count_steps_apart_from_evaluations_of_all_rows(tmp_path: Path, m
         assert plan_shape(shape, processes).evaluations == 10
         without = shape.with_settings(progressive=False)
         assert stepped_rows(without) == 0
-        assert plan_shape(without, processes).evaluations == 50 + 12
-        assert plan_shape(without.with_settings(finish=False), processes).evaluations == 50
+        assert plan_shape(without, processes).evaluations == 20 + 12
+        assert plan_shape(without.with_settings(finish=False), processes).evaluations == 20
 
 
 def test_records__say_whether_it_begins_with_steps() -> None:
