@@ -25,6 +25,7 @@ from protodask.prototypes.config import MOST_STAGED_BYTES, FitConfig, stage_row_
 from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows, settled
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
+from protodask.prototypes.regions import most_groups
 from protodask.prototypes.staging import STAGE_BLOCK_ROWS
 from protodask.prototypes.steps import stepping_threads
 from protodask.prototypes.tiles import (
@@ -138,7 +139,14 @@ class Shape:
     @property
     def round_batches(self) -> int:
         """Batches of a round, at most."""
+        if self.config.feature_weights == "both" and self.config.feature_forms == "all":
+            return most_groups(self.n_classes, self.most_candidates, self.row_features)
         return 1 if self.config.feature_weights == "shared" else self.n_classes
+
+    @property
+    def n_groups(self) -> int:
+        """Groups of candidates whose columns of the kernel are apart: classes, or batches if they are more."""
+        return max(self.n_classes, self.round_batches)
 
     @property
     def n_feature_weights(self) -> int:
@@ -217,13 +225,15 @@ class Shape:
         """Columns of the kernel matrix with their padding, at most.
 
         Panels of `w` columns, 32 <= w < 64, would cost `(J + K w)(D + 8) + 8 D (J / 32 + K)`, and what is chosen costs
-        no more; nor more than one panel a class. Candidates with weight and those without are arranged apart.
+        no more; nor more than one panel a class. Candidates with weight and those without are arranged apart. Of
+        batches of one class each, a panel has at most one column of padding.
         """
         candidates, classes = self.most_candidates, self.n_classes
         share = self.n_features / (self.n_features + PANEL_OVERHEAD)
         narrow = candidates + 2 * (63 * classes + share * (candidates / 4 + PANEL_OVERHEAD * classes))
         wide = 2 * (classes * min(candidates, 2 * max(self.drawn)) + PANEL_OVERHEAD * classes)
-        return int(min(narrow, wide))
+        by_group = candidates + candidates // NARROWEST_PANEL + 4 * self.n_groups
+        return max(int(min(narrow, wide)), by_group)
 
 
 def shape_of(data: Dataset, config: FitConfig, start: PrototypeSet | None = None) -> Shape:
@@ -259,12 +269,17 @@ def streamed_row_bytes(shape: Shape, stored: bool) -> int:
 def tile_bytes(shape: Shape) -> int:
     """Memory of a thread's tile and of what is computed beside it, in float64, to which any part of it may turn."""
     if shape.config.feature_weights == "both":
-        return max(tile_bytes(shape.with_settings(feature_weights=weights)) for weights in ("shared", "class"))
+        return max(_tile_bytes(shape.with_settings(feature_weights="shared")), _tile_bytes(shape))
+    return _tile_bytes(shape)
+
+
+def _tile_bytes(shape: Shape) -> int:
+    """The same where draws do not take turns."""
     features, classes, further = shape.n_features, shape.n_classes, shape.round_batches - 1
     # Beside what is in float32, half as large, there may be the same in float64: but for the columns of the kernel, of
     # which those in float64 are so few that both take less than all in float64 would.
     parts = 1.0 if shape.precision == "float64" else 1.5
-    width, panels = sums_width(features), int(parts * classes) + shape.most_candidates // NARROWEST_PANEL
+    width, panels = sums_width(features), int(parts * shape.n_groups) + shape.most_candidates // NARROWEST_PANEL
     fewest = shape.most_candidates + width + features
     most = shape.most_columns + int(parts * (LANES + (further + 1) * features)) + panels * width
     longest = longest_tile(shape.longest_block, fewest)

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -56,6 +56,7 @@ from protodask.engine.records import Floats, Integers
 from protodask.prototypes.candidates import Sample, merge_samples, sample_of
 from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, product
+from protodask.prototypes.regions import Regions, learn_regions
 from protodask.prototypes.setting_checks import given_settings
 from protodask.prototypes.tiles import Precision
 
@@ -126,11 +127,13 @@ class Forms:
     """Of each form, how much less it is spread than its feature (D',): 1 but for differences."""
     least: Floats | None = None
     """The scale that each has at least (D',), see `least_scale`; None where any will do."""
+    regions: Regions | None = None
+    """Of the rows, where rules over several features decide."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that it is made of, to be remembered."""
         found: dict[str, NDArray[Any] | None] = {"columns": self.columns, "narrow": self.narrow, "least": self.least}
-        for part in (self.knots, self.differences):
+        for part in (self.knots, self.differences, self.regions):
             found |= {} if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
         return {name: values for name, values in found.items() if values is not None}
 
@@ -139,7 +142,9 @@ class Forms:
         """What such arrays were made of."""
         knots = Knots(arrays["values"], arrays["scores"], arrays.get("levels")) if "values" in arrays else None
         differences = Differences(arrays["others"], arrays["factor"]) if "others" in arrays else None
-        return cls(arrays["columns"], knots, differences, arrays.get("narrow"), arrays.get("least"))
+        nodes = {field.name: arrays[field.name] for field in fields(Regions) if field.name in arrays}
+        regions = Regions(**nodes) if nodes else None
+        return cls(arrays["columns"], knots, differences, arrays.get("narrow"), arrays.get("least"), regions)
 
     def looked_at(self, active: Integers) -> Integers:
         """The features that some of the forms are of, ascending."""
@@ -212,8 +217,11 @@ def learn_forms(
     wanted: FeatureForms,
     seed: int,
     precision: Precision = "float64",
+    by_region: bool = False,
 ) -> Forms:
     """The forms that are `wanted` of the features of a source; other than as they are, it takes two passes.
+
+    With all of them, and if they are asked for, the same rows say whether there are regions of their own.
 
     Normal scores and levels are of values in the `precision` of the kernel, which tells no others apart.
 
@@ -241,7 +249,8 @@ def learn_forms(
     known = np.flatnonzero(~features[:, _marks(columns)].any(axis=1))
     if weight[known].sum() < MOSTLY * weight.sum():
         known = np.arange(len(features))
-    return arranged(scores, wanted, levels, alike(features[known], weight[known], np.flatnonzero(numeric)))
+    found = arranged(scores, wanted, levels, alike(features[known], weight[known], np.flatnonzero(numeric)))
+    return replace(found, regions=learn_regions(features, taken[TARGET.name], weight)) if by_region else found
 
 
 def _marks(columns: Sequence[Column]) -> list[int]:

@@ -187,13 +187,13 @@ def class_factors(
     return factors
 
 
-def batch_sizes(classes: NDArray[np.int64], feature_weights: FeatureWeights) -> tuple[int, ...]:
-    """Candidates of each batch of a round, given the class of each, ascending: one batch where feature weights are
-    shared, else one for each class.
+def batch_sizes(groups: NDArray[np.int64], feature_weights: FeatureWeights) -> tuple[int, ...]:
+    """Candidates of each batch of a round, given the class of each, or its class and region, ascending: one batch where
+    feature weights are shared, else one for each of these.
     """
     if feature_weights == "shared":
-        return (len(classes),)
-    return tuple(np.unique(classes, return_counts=True)[1].tolist())
+        return (len(groups),)
+    return tuple(np.unique(groups, return_counts=True)[1].tolist())
 
 
 MANY_FEATURES, MOST_START = 100, 2.0

@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from protodask.prototypes.kernel import Standardization, row_side
 from protodask.prototypes.merging import merge_equivalent
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.objective import RoundProblem, batch_sizes, make_problem
+from protodask.prototypes.regions import Regions, class_groups
 from protodask.prototypes.rounds import Listeners, Round, known
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
@@ -183,15 +185,17 @@ class Training:
             self.data.summary.class_weight,
             standardization,
             self.config.kernel_precision,
-            batch_sizes(drawn.classes, self.config.feature_weights_of(self.draw)),
+            batch_sizes(drawn.groups, self.config.feature_weights_of(self.draw)),
             self.data.held_out_weight,
             self._forms.columns,
             self.config.leave_one_out,
         )
 
     def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
-        drawn = self.log.arrays(number, "candidates", lambda: vars(self._draw(source, model, number)))
-        return DrawnCandidates(**drawn)
+        remembered = self.log.arrays(number, "candidates", lambda: self._draw(source, model, number).arrays())
+        drawn = DrawnCandidates(**remembered)
+        by_class = self.config.feature_weights_of(self.draw) == "class"
+        return drawn.by_region(self._forms.regions) if by_class and self._forms.regions is not None else drawn
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         config = self.config
@@ -247,12 +251,29 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
 
 @dataclass(frozen=True)
 class DrawnCandidates:
-    """Candidates in raw units: ascending by class, then by row number."""
+    """Candidates in raw units: ascending by class, then by region if there are any, then by row number."""
 
     features: NDArray[np.floating]
     classes: Integers
     rows: Integers
     weight: Floats
+    region: Integers | None = None
+    """Which batch of a round by class and region each is in, ascending."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that they are made of, to be remembered."""
+        return {name: values for name, values in vars(self).items() if values is not None}
+
+    @property
+    def groups(self) -> Integers:
+        """Which batch of a round by class each is in."""
+        return self.classes if self.region is None else self.region
+
+    def by_region(self, regions: Regions) -> DrawnCandidates:
+        """The same candidates, in batches of a class and a region."""
+        group = class_groups(self.classes, regions.of(self.features), self.features.shape[1])
+        order = np.lexsort((self.rows, group))
+        return replace(taken(self, order), region=group[order])
 
 
 def make_batch(

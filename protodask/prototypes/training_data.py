@@ -107,7 +107,7 @@ def forms_of(engine: Engine, data: TrainingData, config: FitConfig, log: RunLog 
         columns = [Column(name) for name in data.feature_names]
 
     def learn() -> dict[str, NDArray[Any]]:
-        wanted = config.feature_forms, config.seed, config.kernel_precision
+        wanted = config.feature_forms, config.seed, config.kernel_precision, config.feature_weights == "both"
         forms = learn_forms(engine, data.source, data.array_names, columns, *wanted)
         if config.standardize and config.feature_forms != "plain":
             forms = replace(forms, least=least_scale(forms, data.summary))

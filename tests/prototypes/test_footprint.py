@@ -60,7 +60,18 @@ def make_shape(
 
 
 def calibration_problem(shape: Shape) -> RoundProblem:
-    return synthetic_problem(shape, Standardization(np.zeros(shape.n_features), np.ones(shape.n_features)))
+    problem = synthetic_problem(shape, Standardization(np.zeros(shape.n_features), np.ones(shape.n_features)))
+    if shape.round_batches <= shape.n_classes:
+        return problem
+    parts = np.array_split(
+        np.arange(shape.round_batches), shape.n_classes
+    )  # as many regions of a class as there may be
+    sizes = [
+        len(own)
+        for drawn, part in zip(shape.drawn, parts, strict=True)
+        for own in np.array_split(np.arange(drawn), len(part))
+    ]
+    return replace(problem, sizes=tuple(sizes))
 
 
 def synthetic_block(shape: Shape, rows: int) -> Block:
@@ -88,6 +99,7 @@ shapes = st.builds(
     feature_bytes=st.sampled_from([4, 8]),
     weight_columns=st.integers(0, 2),
     feature_weights=st.sampled_from(["shared", "class", "both"]),
+    feature_forms=st.sampled_from(["plain", "all"]),
 )
 FEATURE_WEIGHTS: tuple[FeatureWeights, ...] = ("shared", "class")
 processes = st.builds(
@@ -127,7 +139,7 @@ MOST_OF_A_TILE = 1.5 * 8 * 2**22 + 2**20
 def test_tile_bytes__are_bounded_whatever_the_shape(shape: Shape) -> None:
     arrays = 6 if shape.config.feature_weights == "shared" else 9
     by_feature = 1.5 * 8 * arrays * 2**20
-    assert tile_bytes(shape) <= MOST_OF_A_TILE + by_feature + 8 * 3100 * 10 * shape.n_classes
+    assert tile_bytes(shape) <= MOST_OF_A_TILE + by_feature + 8 * 3100 * 10 * shape.n_groups
 
 
 @settings(max_examples=60)
@@ -203,6 +215,10 @@ SHAPES = {
     "many candidates": make_shape(9_000, 3, 20, 6_000, block_rows=2**12, weight_columns=1, n_batches=2),
     "tiny": make_shape(20, 2, 3, 10, block_rows=2**10),
     "by class": make_shape(3_000, 4, 60, 800, block_rows=2**12, feature_weights="class"),
+    "by region": make_shape(4_000, 4, 24, 1_200, block_rows=2**12, feature_weights="both", feature_forms="all"),
+    "by region of few features": make_shape(
+        9_000, 2, 3, 2_000, block_rows=2**13, precision="float64", feature_weights="both", feature_forms="all"
+    ),
     "by many classes": make_shape(400, 16, 100, 480, block_rows=2**12, n_batches=2, feature_weights="class"),
 }
 

@@ -131,10 +131,12 @@ def _told_model(found: Mapping[str, Any]) -> Iterator[Part]:
     search = read_search(found["provenance"])
     if search is not None:
         yield as_text(search, MOST_TRIALS)
-    for batch in found["batches"]:
+    for batch in found["batches"][:LISTED]:
         of_class = "" if batch["class"] is None else f" of class {batch['class']}"
         title = f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}{of_class}"
         yield [title, _table(batch["features"], WEIGHTS)]
+    if (more := len(found["batches"]) - LISTED) > 0:
+        yield f"And {count(more, 'batch', 'batches')} more: --json has all."
 
 
 def _rounds(found: Mapping[str, Any]) -> str:
@@ -399,6 +401,9 @@ def _table(entries: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> 
     """A line of each entry; for each column, by its heading, how its cells are made of the entry."""
     return Table(list(columns), [[form.format_map(entry) for form in columns.values()] for entry in entries])
 
+
+LISTED = 12
+"""Batches of a model whose features are listed."""
 
 WEIGHTS = {"feature": "{name}", "weight": "{weight:.4g}"}
 """The columns of a table of features by weight."""

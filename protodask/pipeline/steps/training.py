@@ -77,7 +77,7 @@ class TrainingSettings:
         Literal["shared", "class", "both"] | None,
         said(
             "By all prototypes of a batch, or by those of each class: a batch for each, trained together as a round; "
-            "or draws take turns, the first by class.",
+            "or draws take turns, the first by class, and by its regions where rules over several features decide.",
             "both",
         ),
     ] = None
