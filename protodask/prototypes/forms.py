@@ -56,7 +56,7 @@ from protodask.engine.records import Floats, Integers
 from protodask.prototypes.candidates import Sample, merge_samples, sample_of
 from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, product
-from protodask.prototypes.regions import Regions, learn_regions
+from protodask.prototypes.regions import Regions, bits, learn_regions
 from protodask.prototypes.setting_checks import given_settings
 from protodask.prototypes.tiles import Precision
 
@@ -424,7 +424,7 @@ def _cuts(mass: Floats, rows: Integers, least: int, cost: float, unsure: float) 
         """What the best cut of these values saves, and where it is."""
         inner = slice(first + 1, end)
         below, above = rows_to[inner] - rows_to[first], rows_to[end] - rows_to[inner]
-        saved = _bits(up_to[end] - up_to[first]) - _bits(up_to[inner] - up_to[first]) - _bits(up_to[end] - up_to[inner])
+        saved = bits(up_to[end] - up_to[first]) - bits(up_to[inner] - up_to[first]) - bits(up_to[end] - up_to[inner])
         saved = np.concatenate([[-np.inf], np.where((below >= least) & (above >= least), saved, -np.inf), [-np.inf]])
         place = int(np.argmax(saved))
         if not saved[place] > 0:
@@ -449,14 +449,6 @@ def _cuts(mass: Floats, rows: Integers, least: int, cost: float, unsure: float) 
         Cut(cut.place, max(cut.first, low + 1), min(cut.last, high))
         for cut, (low, high) in zip(cuts, sides, strict=False)
     ]
-
-
-def _bits(mass: Floats) -> Floats:
-    """What it takes to state the classes of so much mass of each (..., K), by their shares."""
-    total = mass.sum(axis=-1)
-    terms = mass * np.log2(mass, out=np.zeros_like(mass), where=mass > 0)
-    found: Floats = total * np.log2(total, out=np.zeros_like(total), where=total > 0) - terms.sum(axis=-1)
-    return found
 
 
 def _chosen(score: Floats) -> Integers:

@@ -19,7 +19,15 @@ from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.fitting import fit
 from protodask.prototypes.forms import Forms, learn_forms
 from protodask.prototypes.persistence import model_fingerprint
-from protodask.prototypes.regions import FEWEST_CANDIDATES, Regions, class_groups, learn_regions, most_groups
+from protodask.prototypes.regions import (
+    FEWEST_CANDIDATES,
+    Regions,
+    bits,
+    class_groups,
+    grow,
+    learn_regions,
+    most_groups,
+)
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -65,10 +73,10 @@ def test_learn_regions__are_none_where_rules_do_not_decide(make: Any) -> None:
     assert learn_regions(features, target, np.ones(4000)) is None
 
 
-def test_learn_regions__are_none_of_few_rows_and_values_that_no_tree_takes() -> None:
+def test_learn_regions__are_none_of_few_rows_and_of_wide_ones() -> None:
     features, target = graded(4000)
     assert learn_regions(features[:1999], target[:1999], np.ones(1999)) is None
-    assert learn_regions(np.where(features > 0, 1e300, 0.0), target, np.ones(4000)) is None
+    assert learn_regions(np.repeat(features, 30, axis=1), target, np.ones(4000)) is None, "too wide"
     rare = np.where(np.arange(4000) == 7, 9, target)
     assert learn_regions(features, rare, np.where(rare == 9, 0.0, 1.0)) is None
 
@@ -88,7 +96,7 @@ def test_regions__are_the_leaves_of_the_tree(seed: int, leaves: int) -> None:
     tree = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0).fit(features, random.integers(0, 3, 200)).tree_
     regions = Regions(tree.feature.clip(-1), tree.threshold, tree.children_left, tree.children_right)
     asked = np.round(random.standard_normal((50, 4)), 1)
-    assert np.array_equal(regions.of(asked), tree.apply(asked.astype(np.float32)))
+    assert np.array_equal(regions.of(asked.astype(np.float32)), tree.apply(asked.astype(np.float32)))
     missing = np.where(random.random(asked.shape) < 0.2, np.nan, asked)
     assert np.array_equal(regions.of(missing), regions.of(np.nan_to_num(missing)))
 
@@ -112,6 +120,41 @@ def test_class_groups__are_of_one_class_each_and_none_is_small(
     assert np.array_equal(classes[order], classes), "ascending by class"
     for pair in set(zip(classes.tolist(), leaves.tolist(), strict=True)):
         assert len(np.unique(group[(classes == pair[0]) & (leaves == pair[1])])) == 1, "who is alike is together"
+
+
+@given(st.integers(0, 1000), st.integers(2, 20), st.integers(2, 4), st.booleans())
+def test_grow__splits_as_scikit_learn_does(seed: int, leaves: int, n_classes: int, weighted: bool) -> None:
+    random = np.random.default_rng(seed)
+    features = random.integers(0, 20, (300, 5)) + 0.25 * np.arange(5)
+    codes = (features @ random.standard_normal(5) + random.standard_normal(300) > 0) * random.integers(
+        1, n_classes, 300
+    )
+    weight = random.uniform(0.5, 2, 300) if weighted else np.ones(300)
+    theirs = DecisionTreeClassifier(criterion="entropy", max_leaf_nodes=leaves, min_samples_leaf=5, random_state=0)
+    theirs.fit(features, codes, weight)
+    ours = grow(features, codes, weight, leaves)
+    assert np.count_nonzero(ours.node_feature < 0) == theirs.get_n_leaves()
+
+    def stated(leaf: NDArray[np.int64]) -> float:
+        mass = np.zeros((leaf.max() + 1, n_classes))
+        np.add.at(mass, (leaf, codes), weight)
+        return float(bits(mass).sum())
+
+    # Where two splits say as much, either is right, and what follows may differ.
+    assert stated(ours.of(features)) == pytest.approx(stated(theirs.apply(features)), rel=0.02)
+
+
+def test_grow__of_many_values_splits_between_bins_of_them() -> None:
+    x = np.random.default_rng(0).standard_normal((3000, 2)) * [1e300, 1.0]
+    codes = (x[:, 0] > 4e299).astype(np.int64)
+    tree = grow(np.where(x == x[5], np.nan, x), codes, np.ones(3000), 4)
+    right = tree.of(x) == tree.of(np.array([[3e300, 0.0]]))
+    assert np.mean(right == (codes == 1)) > 0.96
+
+
+def test_grow__of_rows_that_are_all_alike_is_one_leaf() -> None:
+    tree = grow(np.ones((100, 3)), np.arange(100) % 2, np.ones(100), 8)
+    assert tree.of(np.zeros((4, 3))).tolist() == [0] * 4
 
 
 def test_forms__remember_regions() -> None:
