@@ -103,12 +103,14 @@ def _lost(
     if not (mass > 0).all():  # a class of which there is next to nothing
         return np.inf
     shares = mass / mass.sum()
+    by_shares = float(weight[out] @ np.log(shares[codes[out]]))
+    if by_shares == 0:  # of one class alone, beside which the others weigh nothing
+        return np.inf
     tree = grow(features[kept], codes[kept], weight[kept], leaves)
     counts = np.zeros((len(tree.node_feature), len(shares)))
     np.add.at(counts, (tree.of(features[kept]), codes[kept]), 1.0)
     found = counts[tree.of(features[out])]
     known = (found + shares) / (found.sum(axis=1, keepdims=True) + 1)
-    by_shares = float(weight[out] @ np.log(shares[codes[out]]))
     return float(weight[out] @ np.log(known[np.arange(len(known)), codes[out]])) / by_shares
 
 

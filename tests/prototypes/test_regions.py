@@ -79,6 +79,9 @@ def test_learn_regions__are_none_of_few_rows_and_of_wide_ones() -> None:
     assert learn_regions(np.repeat(features, 30, axis=1), target, np.ones(4000)) is None, "too wide"
     rare = np.where(np.arange(4000) == 7, 9, target)
     assert learn_regions(features, rare, np.where(rare == 9, 0.0, 1.0)) is None
+    for place in range(0, 4000, 100):  # a row that weighs next to nothing, left out or not
+        light = (np.arange(4000) == place).astype(int)
+        assert learn_regions(features, light, np.where(light, 1e-30, 1.0)) is None
 
 
 def test_learn_regions__do_not_depend_on_the_scale_of_weights() -> None:
