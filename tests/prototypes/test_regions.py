@@ -22,7 +22,6 @@ from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.regions import (
     FEWEST_CANDIDATES,
     Regions,
-    bits,
     class_groups,
     grow,
     learn_regions,
@@ -125,26 +124,45 @@ def test_class_groups__are_of_one_class_each_and_none_is_small(
         assert len(np.unique(group[(classes == pair[0]) & (leaves == pair[1])])) == 1, "who is alike is together"
 
 
-@given(st.integers(0, 1000), st.integers(2, 20), st.integers(2, 4), st.booleans())
-def test_grow__splits_as_scikit_learn_does(seed: int, leaves: int, n_classes: int, weighted: bool) -> None:
+def stated(codes: NDArray[np.int64], weight: NDArray[np.float64]) -> float:
+    """Bits that state the classes of some rows, by their shares."""
+    mass = np.array([weight[codes == code].sum() for code in np.unique(codes)])
+    return float(-(mass * np.log2(mass / mass.sum())).sum())
+
+
+@given(st.integers(0, 1000), st.integers(2, 12), st.integers(2, 4), st.booleans())
+def test_grow__makes_the_split_first_that_saves_most_bits(
+    seed: int, leaves: int, n_classes: int, weighted: bool
+) -> None:
     random = np.random.default_rng(seed)
-    features = random.integers(0, 20, (300, 5)) + 0.25 * np.arange(5)
-    codes = (features @ random.standard_normal(5) + random.standard_normal(300) > 0) * random.integers(
-        1, n_classes, 300
-    )
-    weight = random.uniform(0.5, 2, 300) if weighted else np.ones(300)
-    theirs = DecisionTreeClassifier(criterion="entropy", max_leaf_nodes=leaves, min_samples_leaf=5, random_state=0)
-    theirs.fit(features, codes, weight)
-    ours = grow(features, codes, weight, leaves)
-    assert np.count_nonzero(ours.node_feature < 0) == theirs.get_n_leaves()
+    features = random.integers(0, 9, (120, 3)) + 0.25 * np.arange(3)
+    above = features @ random.standard_normal(3) + random.standard_normal(120) > 0
+    codes = above * random.integers(1, n_classes, 120)
+    weight = random.uniform(0.5, 2, 120) if weighted else np.ones(120)
 
-    def stated(leaf: NDArray[np.int64]) -> float:
-        mass = np.zeros((leaf.max() + 1, n_classes))
-        np.add.at(mass, (leaf, codes), weight)
-        return float(bits(mass).sum())
+    def saved(rows: NDArray[np.int64], feature: int, threshold: float) -> float:
+        left = features[rows, feature] <= threshold
+        if min(left.sum(), (~left).sum()) < 5:
+            return 0.0
+        parts = (rows[left], rows[~left])
+        return stated(codes[rows], weight[rows]) - sum(stated(codes[part], weight[part]) for part in parts)
 
-    # Where two splits say as much, either is right, and what follows may differ.
-    assert stated(ours.of(features)) == pytest.approx(stated(theirs.apply(features)), rel=0.02)
+    def best(rows: NDArray[np.int64]) -> float:
+        return max(saved(rows, feature, value) for feature in range(3) for value in np.unique(features[:, feature]))
+
+    tree = grow(features, codes, weight, leaves)
+    left_over = {0: np.arange(120)}
+    for step in range(np.count_nonzero(tree.node_feature >= 0)):
+        (node,) = np.flatnonzero(tree.node_left == 2 * step + 1)
+        most = max(map(best, left_over.values()))
+        rows = left_over.pop(int(node))
+        feature, threshold = int(tree.node_feature[node]), float(tree.node_threshold[node])
+        assert saved(rows, feature, threshold) == pytest.approx(most, abs=1e-9)
+        below = features[rows, feature] <= threshold
+        left_over |= {2 * step + 1: rows[below], 2 * step + 2: rows[~below]}
+    assert len(left_over) == leaves or max(map(best, left_over.values())) < 1e-9
+    for leaf, rows in left_over.items():
+        assert (tree.of(features[rows]) == leaf).all()
 
 
 def test_grow__of_many_values_splits_between_bins_of_them() -> None:
