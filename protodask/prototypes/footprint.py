@@ -269,7 +269,8 @@ def streamed_row_bytes(shape: Shape, stored: bool) -> int:
 def tile_bytes(shape: Shape) -> int:
     """Memory of a thread's tile and of what is computed beside it, in float64, to which any part of it may turn."""
     if shape.config.feature_weights == "both":
-        return max(_tile_bytes(shape.with_settings(feature_weights="shared")), _tile_bytes(shape))
+        either = [_tile_bytes(shape.with_settings(feature_weights=weights)) for weights in ("shared", "class")]
+        return max(*either, _tile_bytes(shape))  # by region it is wider, and may be so much shorter that it is less
     return _tile_bytes(shape)
 
 

@@ -99,8 +99,8 @@ shapes = st.builds(
     feature_bytes=st.sampled_from([4, 8]),
     weight_columns=st.integers(0, 2),
     feature_weights=st.sampled_from(["shared", "class", "both"]),
-    feature_forms=st.sampled_from(["plain", "all"]),
 )
+by_region = st.builds(lambda shape: shape.with_settings(feature_weights="both", feature_forms="all"), shapes)
 FEATURE_WEIGHTS: tuple[FeatureWeights, ...] = ("shared", "class")
 processes = st.builds(
     lambda kind, count, threads, memory: Processes(
@@ -135,9 +135,10 @@ MOST_OF_A_TILE = 1.5 * 8 * 2**22 + 2**20
 @example(make_shape(50_000, 30, 1000, 10, 2**13, feature_weights="class"))
 @example(make_shape(33, 30, 1470, 15, 1024, feature_weights="class"))
 @example(make_shape(4_270_383, 26, 1928, 15, 2**16, feature_weights="class"))
-@given(shapes)
+@given(shapes | by_region)
 def test_tile_bytes__are_bounded_whatever_the_shape(shape: Shape) -> None:
     arrays = 6 if shape.config.feature_weights == "shared" else 9
+    arrays += shape.config.feature_forms != "plain"
     by_feature = 1.5 * 8 * arrays * 2**20
     assert tile_bytes(shape) <= MOST_OF_A_TILE + by_feature + 8 * 3100 * 10 * shape.n_groups
 
@@ -161,7 +162,7 @@ def test_memory_of__grows_with_every_size(shape: Shape, computing: Processes, fa
     assert without_cache(memory_of(shape, more_threads, True)[0]) >= without_cache(memory_of(shape, computing, True)[0])
 
 
-@given(shapes, processes)
+@given(shapes | by_region, processes)
 def test_memory_of__draws_that_take_turns_is_that_of_either(shape: Shape, computing: Processes) -> None:
     both = memory_of(shape.with_settings(feature_weights="both"), computing, True)
     for weights in FEATURE_WEIGHTS:
