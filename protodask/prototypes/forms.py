@@ -238,19 +238,20 @@ def learn_forms(
     weights = row_weights(Block(0, 0, taken))
     features = taken[FEATURES.name]
     weight = np.ones(len(features)) if weights is None else weights
-    scores: list[Line | None] = [None] * n_features
-    levels = scores.copy()
-    for place in np.flatnonzero(numeric).tolist():
-        values = features[:, place].astype(precision).astype(np.float64)
-        scores[place] = normal_scores(values, weight)
-        levels[place] = levels_of(values, taken[TARGET.name], weight) if wanted == "all" else None
-    if wanted != "all":
-        return arranged(scores, wanted)
-    known = np.flatnonzero(~features[:, _marks(columns)].any(axis=1))
-    if weight[known].sum() < MOSTLY * weight.sum():
-        known = np.arange(len(features))
-    found = arranged(scores, wanted, levels, alike(features[known], weight[known], np.flatnonzero(numeric)))
-    return replace(found, regions=learn_regions(features, taken[TARGET.name], weight)) if by_region else found
+    with one_blas_thread():
+        scores: list[Line | None] = [None] * n_features
+        levels = scores.copy()
+        for place in np.flatnonzero(numeric).tolist():
+            values = features[:, place].astype(precision).astype(np.float64)
+            scores[place] = normal_scores(values, weight)
+            levels[place] = levels_of(values, taken[TARGET.name], weight) if wanted == "all" else None
+        if wanted != "all":
+            return arranged(scores, wanted)
+        known = np.flatnonzero(~features[:, _marks(columns)].any(axis=1))
+        if weight[known].sum() < MOSTLY * weight.sum():
+            known = np.arange(len(features))
+        found = arranged(scores, wanted, levels, alike(features[known], weight[known], np.flatnonzero(numeric)))
+        return replace(found, regions=learn_regions(features, taken[TARGET.name], weight)) if by_region else found
 
 
 def _marks(columns: Sequence[Column]) -> list[int]:

@@ -16,6 +16,7 @@ from reference.objective import Penalty, dense_objective, loss_weights
 from sklearn.metrics import log_loss
 from sklearn.tree import DecisionTreeClassifier
 from support.models import looking_at_scores
+from threadpoolctl import threadpool_limits
 
 from protodask import PrototypeSetClassifier
 from protodask.data.format.schema import Column
@@ -207,6 +208,25 @@ def test_learn_forms__does_not_depend_on_how_rows_are_cut(engine: Engine) -> Non
     ]
     for other in found[1:]:
         assert_same_knots(found[0].knots, other.knots)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_learn_forms__have_the_same_bits_on_any_number_of_blas_threads(engine: Engine, weighted: bool) -> None:
+    """A product of more than ten thousand numbers is cut into one part for each thread of OpenBLAS."""
+    random = np.random.default_rng(0)
+    arrays: Arrays = {
+        "features": np.exp(2 * random.standard_normal((20_000, 3))),
+        "target": np.zeros(20_000, dtype=np.int32),
+    }
+    arrays["target"][(arrays["features"] > [1, 2, 3]).sum(axis=1) > 1] = 1
+    if weighted:
+        arrays["weight"] = random.exponential(1.0, 20_000)
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, "blas"):
+            forms = learn_forms(engine, array_source(arrays, 4096), tuple(arrays), COLUMNS, "all", 0, by_region=True)
+        found.append({name: values.tobytes() for name, values in forms.arrays().items()})
+    assert found[0] == found[1]
 
 
 def test_learn_forms__of_more_rows_than_the_sample_holds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
