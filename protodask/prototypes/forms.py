@@ -56,7 +56,7 @@ from protodask.engine.records import Floats, Integers
 from protodask.prototypes.candidates import Sample, merge_samples, sample_of
 from protodask.prototypes.config import FeatureForms, FitConfig
 from protodask.prototypes.kernel import Differences, Knots, Line, Standardization, product
-from protodask.prototypes.regions import Regions, bits, learn_regions
+from protodask.prototypes.regions import Regions, effective, learn_regions, saved_bits
 from protodask.prototypes.setting_checks import given_settings
 from protodask.prototypes.tiles import Precision
 
@@ -238,7 +238,7 @@ def learn_forms(
     weights = row_weights(Block(0, 0, taken))
     features = taken[FEATURES.name]
     weight = np.ones(len(features)) if weights is None else weights
-    with one_blas_thread():
+    with one_blas_thread():  # several round otherwise
         scores: list[Line | None] = [None] * n_features
         levels = scores.copy()
         for place in np.flatnonzero(numeric).tolist():
@@ -380,8 +380,7 @@ def levels_of(values: Floats, target: Integers, weight: Floats) -> Line | None:
     label, code = np.unique(target, return_inverse=True)
     if len(distinct) <= 2 or len(label) < 2:
         return None
-    weight = weight / weight.max()
-    weight *= weight.sum() / (weight @ weight)
+    weight = effective(weight)
     worth = weight.sum()
     by_value = np.zeros((len(distinct), len(label)))
     np.add.at(by_value, (place, code), weight)
@@ -425,8 +424,8 @@ def _cuts(mass: Floats, rows: Integers, least: int, cost: float, unsure: float) 
         """What the best cut of these values saves, and where it is."""
         inner = slice(first + 1, end)
         below, above = rows_to[inner] - rows_to[first], rows_to[end] - rows_to[inner]
-        saved = bits(up_to[end] - up_to[first]) - bits(up_to[inner] - up_to[first]) - bits(up_to[end] - up_to[inner])
-        saved = np.concatenate([[-np.inf], np.where((below >= least) & (above >= least), saved, -np.inf), [-np.inf]])
+        parts = up_to[end] - up_to[first], up_to[inner] - up_to[first], up_to[end] - up_to[inner]
+        saved = np.pad(saved_bits(*parts, np.minimum(below, above) >= least), 1, constant_values=-np.inf)
         place = int(np.argmax(saved))
         if not saved[place] > 0:
             return 0.0, Cut(first, first, first)

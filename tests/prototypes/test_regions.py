@@ -76,11 +76,32 @@ def test_learn_regions__are_none_of_few_rows_and_of_wide_ones() -> None:
     features, target = graded(4000)
     assert learn_regions(features[:1999], target[:1999], np.ones(1999)) is None
     assert learn_regions(np.repeat(features, 30, axis=1), target, np.ones(4000)) is None, "too wide"
-    rare = np.where(np.arange(4000) == 7, 9, target)
-    assert learn_regions(features, rare, np.where(rare == 9, 0.0, 1.0)) is None
     for place in range(0, 4000, 100):  # a row that weighs next to nothing, left out or not
         light = (np.arange(4000) == place).astype(int)
         assert learn_regions(features, light, np.where(light, 1e-30, 1.0)) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_learn_regions__do_not_hang_on_whether_a_rare_class_is_left_out(seed: int) -> None:
+    features, target = graded(4000)
+    rows = np.random.default_rng(seed).choice(4000, 3, replace=False)
+    target[rows] = 9
+    assert learn_regions(features, target, np.ones(4000)) is not None
+
+
+def test_learn_regions__do_not_hang_on_rows_of_weight_0() -> None:
+    features, target = graded(4000)
+    target[7] = 9
+    assert learn_regions(features, target, np.where(target == 9, 0.0, 1.0)) is not None
+
+
+@pytest.mark.parametrize("weight", [3.0, 30.0])
+def test_learn_regions__count_rows_by_their_weights(weight: float) -> None:
+    """Leaves of few rows of a class that weighs much were taken to be mostly of the others."""
+    features, target = graded(5000)
+    assert learn_regions(features, target, np.where(target == 1, weight, 1.0)) is not None
+    by_chance = np.random.default_rng(0).integers(0, 4, 5000)
+    assert learn_regions(features, by_chance, np.where(by_chance == 1, weight, 1.0)) is None
 
 
 def test_learn_regions__do_not_depend_on_the_scale_of_weights() -> None:
