@@ -224,6 +224,10 @@ def batch_summary(record: BatchRecord) -> dict[str, Any]:
     summary["values"] = thinned(record.values)
     if record.held_out is None:
         del summary["held_out"]
+    if record.batches is None:
+        del summary["batches"]
+    if not record.by_region:
+        del summary["by_region"]
     if record.kept:
         del summary["kept"]
     if not record.on_all_rows:

@@ -25,7 +25,7 @@ from protodask.prototypes.config import MOST_STAGED_BYTES, FitConfig, stage_row_
 from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows, settled
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
-from protodask.prototypes.regions import most_groups
+from protodask.prototypes.regions import LEFT_OUT, MOST_BINS, judged_rows, most_groups
 from protodask.prototypes.staging import STAGE_BLOCK_ROWS
 from protodask.prototypes.steps import stepping_threads
 from protodask.prototypes.tiles import (
@@ -76,6 +76,10 @@ SAMPLE_BYTES = 24
 SORTING_COPIES = 4
 """Of two samples while they are merged."""
 
+JUDGING_BYTES, JUDGING_ROW_BYTES, SPLITTING_BYTES, LEAF_SHARES = 32, 120, 48, 3
+"""Of trees that say whether there are regions: for each row and feature, beside it twice as it is stored; for each row;
+for each feature, bin and class; and arrays of the classes' shares for each row left out."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -115,9 +119,17 @@ class Shape:
 
     @property
     def n_batches(self) -> int:
-        """Of the rounds of all draws: of one a batch, or a batch for each class."""
+        """Of the rounds of all draws, where there are no regions: of one a batch, or a batch for each class."""
+        return self._batches_of_rounds(self.n_classes)
+
+    @property
+    def most_batches(self) -> int:
+        """The same where there are as many regions as there may be, and candidates in all of them."""
+        return self._batches_of_rounds(self.round_batches)
+
+    def _batches_of_rounds(self, by_class: int) -> int:
         weights = map(self.config.feature_weights_of, range(self.config.n_draws))
-        return self.config.n_batches * sum(1 if kind == "shared" else self.n_classes for kind in weights)
+        return self.config.n_batches * sum(1 if kind == "shared" else by_class for kind in weights)
 
     @property
     def precision(self) -> Precision:
@@ -139,9 +151,21 @@ class Shape:
     @property
     def round_batches(self) -> int:
         """Batches of a round, at most."""
-        if self.config.feature_weights == "both" and self.config.feature_forms == "all":
+        if self.judged_rows:
             return most_groups(self.n_classes, self.most_candidates, self.row_features)
         return 1 if self.config.feature_weights == "shared" else self.n_classes
+
+    @property
+    def judged_rows(self) -> int:
+        """Rows that say whether there are regions; 0 where there are none in any case."""
+        if self.config.feature_weights != "both" or self.config.feature_forms != "all":
+            return 0
+        return judged_rows(self.sampled_rows, self.row_features)
+
+    @property
+    def sampled_rows(self) -> int:
+        """From which forms of features are learnt."""
+        return min(sample_rows(self.row_features), self.n_rows)
 
     @property
     def n_groups(self) -> int:
@@ -366,17 +390,32 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     if processes.kind == "workers":
         sent = SENT_COPIES * DOUBLE * candidates * (features + 4)
     partials = partials_bytes(shape, most_partials(processes, shape.layout.n_blocks))
-    # Rows of the sample as they are stored, once more as float64 by column, and what sorts a column.
-    sampled = min(sample_rows(shape.row_features), shape.n_rows) * (3 * shape.row_bytes + 16 * DOUBLE)
-    if pairs:  # the sample as float64, and what is said of each pair
-        compared = min(shape.row_features, MOST_COMPARED)
-        sampled += DOUBLE * compared * (min(sample_rows(shape.row_features), shape.n_rows) + 8 * compared)
     return (
-        Part("learning forms of features", 0 if shape.config.feature_forms == "plain" else sampled),
+        Part("learning forms of features", learning_bytes(shape)),
         Part("drawing and merging candidates", drawn + merging + models + sent),
         Part("partial results of a pass", partials + SORTING_COPIES * sample_bytes(shape)),
         Part("solver and log", SOLVER_VECTORS * DOUBLE * (candidates + shape.n_feature_weights)),
     )
+
+
+def learning_bytes(shape: Shape) -> int:
+    """What it takes to learn the forms of features, and whether there are regions, from a sample of rows."""
+    if shape.config.feature_forms == "plain":
+        return 0
+    # Rows of the sample as they are stored, once more as float64 by column, and what sorts a column.
+    found = shape.sampled_rows * (3 * shape.row_bytes + 16 * DOUBLE)
+    if shape.config.feature_forms == "all":  # the sample as float64, and what is said of each pair
+        compared = min(shape.row_features, MOST_COMPARED)
+        found += DOUBLE * compared * (shape.sampled_rows + 8 * compared)
+    return max(found, shape.sampled_rows * shape.row_bytes + judging_bytes(shape))
+
+
+def judging_bytes(shape: Shape) -> int:
+    """What the trees take that say whether there are regions."""
+    rows, features, classes = shape.judged_rows, shape.row_features, shape.n_classes
+    of_rows = rows * (features * (JUDGING_BYTES + 2 * shape.feature_bytes) + JUDGING_ROW_BYTES)
+    of_rows += LEAF_SHARES * DOUBLE * rows // LEFT_OUT * classes
+    return of_rows + (SPLITTING_BYTES * features * MOST_BINS * classes if rows else 0)
 
 
 def stepping_part(shape: Shape, processes: Processes) -> Part:

@@ -53,6 +53,10 @@ class BatchRecord:
     on_all_rows: int = 0
     """Of the iterations, those at the end on all rows, with the ones held out among them. The objective is that of
     other rows there, and its values may jump; what is said of the end, but for `held_out`, is said of all rows."""
+    batches: int | None = None
+    """That were trained together; None in records of earlier versions."""
+    by_region: bool = False
+    """Whether these are of a class and a region of the rows each, see the module `regions`; else of a class, or one."""
     kept: bool = True
     """Whether the model has it: not if draws that weigh features like its own lose clearly more on rows held out."""
 

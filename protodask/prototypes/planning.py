@@ -109,6 +109,7 @@ class Plan:
             "classes": shape.n_classes,
             "candidates": shape.n_candidates,
             "batches": shape.n_batches,
+            "most_batches": shape.most_batches,
             "rounds": shape.n_rounds,
             "precision": shape.precision,
             "blocks": shape.layout.n_blocks,

@@ -1,6 +1,7 @@
 """The training loop: draw candidates, train a round of them, merge, add it to the model, score the data with it.
 
-A round is a batch where all candidates share feature weights, or a batch for each class, trained together.
+A round is a batch where all candidates share feature weights, or a batch for each class, or for each region of a class,
+trained together.
 """
 
 from __future__ import annotations
@@ -173,6 +174,8 @@ class Training:
             held_out=known(solution.held_out),
             stages=trained.stages,
             on_all_rows=trained.on_all_rows,
+            batches=len(batches),
+            by_region=drawn.region is not None,
         )
         return batches, record
 

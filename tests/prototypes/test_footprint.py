@@ -19,7 +19,7 @@ from protodask.engine.memory import RESIDENT_SHARE
 from protodask.engine.scheduling import SHIPPED_BYTES, Processes
 from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import objective as objective_module
-from protodask.prototypes import tiles
+from protodask.prototypes import regions, tiles
 from protodask.prototypes.batches import Batch
 from protodask.prototypes.calibration import synthetic_problem
 from protodask.prototypes.candidates import sample_block
@@ -28,6 +28,8 @@ from protodask.prototypes.footprint import (
     Shape,
     arranged_bytes,
     fits,
+    judging_bytes,
+    learning_bytes,
     memory_of,
     most_together,
     operand_bytes,
@@ -294,6 +296,32 @@ def test_parts__are_not_below_what_the_draw_allocates(name: str, all_rows: bool)
     marginals = np.full(shape.n_classes, 1 / shape.n_classes)
     drawn = traced(lambda: sample_block(block, marginals, 0, 1, wanted))
     assert drawn <= row_array_bytes(shape) + sample_bytes(shape) + SMALL_CHANGE
+
+
+@pytest.mark.parametrize("feature_bytes", [4, 8])
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "n_classes"),
+    [(2000, 6, 4), (5000, 4, 2), (5000, 24, 4), (5000, 209, 2), (2000, 150, 60), (5000, 6, 1000)],
+)
+def test_parts__are_not_below_what_trees_allocate(
+    n_rows: int, n_features: int, n_classes: int, feature_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample of few features has room beside itself for little else."""
+    monkeypatch.setattr(regions, "MOST_SHARE", 1e6)  # so that all trees are grown
+    monkeypatch.setattr(regions, "LESS_SHARE", 1e3)
+    shape = make_shape(-(-n_rows // n_classes), n_classes, n_features, 500, 2**13, feature_bytes=feature_bytes)
+    shape = shape.with_settings(feature_weights="both", feature_forms="all")
+    random = np.random.default_rng(0)
+    features = random.standard_normal((n_rows, n_features)).astype(f"float{8 * feature_bytes}")
+    target = ((features[:, 0] > 0) * (n_classes // 2) + random.integers(0, -(-n_classes // 2), n_rows)).astype(np.int32)
+    weight = np.ones(n_rows)
+    regions.learn_regions(features[:, :2], target, weight)  # what numpy imports is not counted
+    found: list[object] = []
+    taken = traced(lambda: found.append(regions.learn_regions(features, target, weight)))
+    assert found[0] is not None
+    assert judging_bytes(shape) / 5 <= taken <= judging_bytes(shape) + SMALL_CHANGE
+    stored = features.nbytes + target.nbytes
+    assert taken + stored <= learning_bytes(shape) + SMALL_CHANGE
 
 
 @pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape.scored])

@@ -17,6 +17,7 @@ from support.shapes import make_shape
 from protodask import plan
 from protodask.data import Dataset, write_dataset
 from protodask.data.format.schema import Column
+from protodask.data.tables.ingest import ingest_arrays
 from protodask.engine import Block, Engine, Layout, array_source, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
@@ -119,6 +120,25 @@ def test_plan__counts_batches_as_the_model_does(small: Dataset, feature_weights:
         found = fit(small, config, engine=engine)
     assert described["batches"] == found.model.n_batches
     assert described["rounds"] == len(found.history) == 6
+
+
+def test_plan__says_how_many_batches_there_may_be_by_region(tmp_path: Path) -> None:
+    """Nothing was said of them."""
+    rank = np.random.default_rng(0).integers(0, 3, (2500, 4)).astype(np.float64)
+    target = (rank[:, 0] + rank[:, 1] >= 2) * 2 + (rank[:, 2] + rank[:, 3] >= 2)
+    data = ingest_arrays(rank, target, tmp_path / "data.zarr")
+    config = FitConfig(n_candidates=1200, n_draws=2, max_iterations=2)
+    with warnings.catch_warnings(), thread_engine(1, 2**30) as engine:
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        described = plan(data, config, engine, calibrate=False).describe()
+        found = fit(data, config, engine=engine)
+        by_class = plan(data, replace(config, feature_weights="class"), engine, calibrate=False).describe()
+        few = plan(data, replace(config, n_candidates=60), engine, calibrate=False).describe()
+    assert found.history[0].by_region
+    batches = sum(record.batches or 0 for record in found.history)
+    assert described["batches"] == 5 < batches <= described["most_batches"] == 1208 // 16 + 1
+    assert by_class["batches"] == by_class["most_batches"] == 8
+    assert few["batches"] == few["most_batches"] == 5
 
 
 def check_seconds(found: Plan) -> None:

@@ -221,9 +221,13 @@ def test_fit__has_batches_by_class_and_region_where_rules_decide() -> None:
     assert found.model_.n_batches > 10
     assert found.model_.n_rounds == 1
     assert all(len(set(batch.prototype_class.tolist())) == 1 for batch in found.model_.batches[:8])
+    first, second = found.history_
+    assert (first.batches, first.by_region) == (found.model_.n_batches - second.kept, True)
+    assert (second.batches, second.by_region) == (1, False)
+    assert [(record.batches, record.by_region) for record in by_class.history_] == [(4, False)] * 2
     assert log_loss(truth, found.predict_proba(other)) < 0.6 * log_loss(truth, by_class.predict_proba(other))
-    first: Any = found.explain(other[0])
-    np.testing.assert_allclose(first.probability, found.predict_proba(other[:1])[0], rtol=1e-5)
+    explained: Any = found.explain(other[0])
+    np.testing.assert_allclose(explained.probability, found.predict_proba(other[:1])[0], rtol=1e-5)
 
 
 def test_fit__by_region_has_the_same_bits_however_it_is_computed_and_goes_on(tmp_path: Path) -> None:
