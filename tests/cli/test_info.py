@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli._processes import run_python
 from support.commands import check_failed
 
 from protodask.budget.column_folder import BUDGET
 from protodask.data.places.storage import DATASET
+from protodask.data.tables.ingest import ingest_arrays
 from protodask.decisions.decision_store import DECISIONS
 from protodask.pipeline.each_file.ledger import SCORED_FILES
 from protodask.pipeline.inspecting.describe import BY_FORMAT
@@ -263,3 +265,24 @@ def test_info__of_a_model_of_several_draws(call: Call, example: Any, tmp_path: P
     call("fit", example.data, "--out", tmp_path / "m.zarr", *settings)
     found = json.loads(call("info", tmp_path / "m.zarr", "--json").stdout)
     assert f"{len(found['batches'])}, trained in 1 round of each draw" in call("info", tmp_path / "m.zarr").stdout
+
+
+def test_info__of_a_run_by_region_says_so_and_what_was_left_out(call: Call, tmp_path: Path) -> None:
+    """Of one draw of two rounds it was said that two draws were left out, and of regions nothing."""
+    rank = np.random.default_rng(0).integers(0, 3, (3000, 8))
+    large = (rank[:, 1] + rank[:, 2] >= 2) * 1 + (rank[:, 3:6].sum(axis=1) >= 3) + (rank[:, 6] + rank[:, 7] >= 3)
+    target = np.where(rank[:, 0] == 2, 0, 1 + np.minimum(large, 2))
+    ingest_arrays(np.eye(3)[rank].reshape(3000, 24), target, tmp_path / "data.zarr")
+    settings = ("--average-draws", 2, "--candidates", 500, "--max-iterations", 30, "--batches", 2)
+    planned = call("plan", tmp_path / "data.zarr", *settings, "--no-calibrate")
+    assert "10 batches (up to 44 where rules decide), trained in 4 rounds of 500 candidates" in planned.stdout
+    run = tmp_path / "run"
+    done = call("fit", tmp_path / "data.zarr", "--out", tmp_path / "m.zarr", "--run-dir", run, *settings)
+    assert "1 draw was left out: the best one loses clearly less on rows held out." in done.output
+    told = call("info", run).stdout
+    assert "Note: by region, as rules over several features decide: rounds 1, 2." in told
+    assert "Note: not in the model, as other draws lose clearly less on rows held out: rounds 3, 4." in told
+    records = json.loads(call("info", run, "--json").stdout)["batches"]
+    assert [record.get("by_region", False) for record in records] == [True, True, False, False]
+    assert records[0]["batches"] > 4
+    assert records[2]["batches"] == 1

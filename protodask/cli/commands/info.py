@@ -165,9 +165,23 @@ def _told_run(found: Mapping[str, Any]) -> Iterator[Part]:
     )
     yield from _told_settings(found["config"])
     if found["batches"]:
-        keys = ("batch", "status", "iterations", "evaluations", "value", "active_features", "prototypes", "seconds")
-        rows = [[value_text(record.get(key)) for key in keys] for record in found["batches"]]
-        yield Table(["round", *(key.replace("_", " ") for key in keys[1:])], rows, whole=True)
+        figures = ("status", "iterations", "evaluations", "value", "active_features", "prototypes", "seconds")
+        keys = ("batch", "batches", *figures)
+        rows = [[value_text(record.get(key, "")) for key in keys] for record in found["batches"]]
+        yield [
+            Table(["round", *(key.replace("_", " ") for key in keys[1:])], rows, whole=True),
+            *_notes_on_rounds(found["batches"]),
+        ]
+
+
+def _notes_on_rounds(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Which have batches by region, and which are not in the model."""
+    for key, wanted, said in (
+        ("by_region", True, "by region, as rules over several features decide"),
+        ("kept", False, "not in the model, as other draws lose clearly less on rows held out"),
+    ):
+        if found := [value_text(record.get("batch")) for record in records if record.get(key, not wanted) is wanted]:
+            yield f"Note: {said}: round{'s' if len(found) > 1 else ''} {', '.join(found)}."
 
 
 def _told_scored(found: Mapping[str, Any]) -> Iterator[Part]:

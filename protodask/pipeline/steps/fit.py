@@ -26,7 +26,7 @@ class ModelFitted(Result):
     path: str
     model: PrototypeSet
     history: tuple[BatchRecord, ...]
-    """A record for each batch that was added."""
+    """A record for each round of each draw."""
     seconds: float
     """That passed, of a search as well; those of the records are of draws that may have been trained together."""
     resumed: bool = False
@@ -50,7 +50,10 @@ class ModelFitted(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """Which draws were trained in vain."""
-        left = sum(not record.kept for record in self.history)
+        from protodask.prototypes.fitting import FITS
+
+        rounds = sum(not record.kept for record in self.history)
+        left = rounds // self.model.provenance[FITS][-1]["config"]["n_batches"] if rounds else 0
         said = f"{count(left, 'draw was', 'draws were')} left out: the best one loses clearly less on rows held out."
         return (said,) if left else ()
 
