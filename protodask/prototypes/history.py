@@ -56,7 +56,7 @@ class BatchRecord:
     batches: int | None = None
     """That were trained together; None in records of earlier versions."""
     by_region: bool = False
-    """Whether these are of a class and a region of the rows each, see the module `regions`; else of a class, or one."""
+    """Whether a class has several, each of a region of the rows, see the module `regions`."""
     kept: bool = True
     """Whether the model has it: not if draws that weigh features like its own lose clearly more on rows held out."""
 

@@ -175,7 +175,7 @@ class Training:
             stages=trained.stages,
             on_all_rows=trained.on_all_rows,
             batches=len(batches),
-            by_region=drawn.region is not None,
+            by_region=len(batches) > len(np.unique(drawn.classes)),
         )
         return batches, record
 

@@ -230,6 +230,14 @@ def test_fit__has_batches_by_class_and_region_where_rules_decide() -> None:
     np.testing.assert_allclose(explained.probability, found.predict_proba(other[:1])[0], rtol=1e-5)
 
 
+def test_fit__of_too_few_candidates_for_regions_is_by_class() -> None:
+    features, target = graded(2000)
+    assert learn_regions(features, target, np.ones(2000)) is not None
+    first, second = PrototypeSetClassifier(n_candidates=80, n_draws=2, max_iterations=2).fit(features, target).history_
+    assert (first.batches, first.by_region) == (4, False)
+    assert (second.batches, second.by_region) == (1, False)
+
+
 def test_fit__by_region_has_the_same_bits_however_it_is_computed_and_goes_on(tmp_path: Path) -> None:
     features, target = graded(4000)
     config = FitConfig(n_candidates=900, n_draws=2, max_iterations=12)
