@@ -144,7 +144,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
     model_
         The fitted `PrototypeSet`.
     history_
-        A `BatchRecord` for each batch fitted by the last call of `fit`.
+        A `BatchRecord` for each round of each draw of the last call of `fit`.
     classes_, n_features_in_, feature_names_in_
         As in scikit-learn.
     """
