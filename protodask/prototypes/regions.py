@@ -124,7 +124,8 @@ def _lost(
 def effective(weight: Floats) -> Floats:
     """Weights of rows (n,) whose sum is as many rows as they are worth, `(sum w)^2 / sum w^2`."""
     weight = weight / weight.max()
-    return weight * (weight.sum() / (weight @ weight))
+    found: Floats = weight * (weight.sum() / (weight @ weight))
+    return found
 
 
 class _Split(NamedTuple):
@@ -159,7 +160,8 @@ def grow(features: NDArray[np.floating[Any]], codes: Integers, weight: Floats, l
         for part in (rows[goes_left], rows[~goes_left]):
             nodes.append(part)
             best.append(_best(bins[part], codes[part], weight[part], least))
-    return Regions(*(column[: len(nodes)] for column in (feature, threshold, left, right)))
+    grown = slice(len(nodes))
+    return Regions(feature[grown], threshold[grown], left[grown], right[grown])
 
 
 NO_SPLIT = _Split(0.0, 0, 0)

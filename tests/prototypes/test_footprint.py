@@ -313,14 +313,14 @@ def test_parts__are_not_below_what_trees_allocate(
     shape = shape.with_settings(feature_weights="both", feature_forms="all")
     random = np.random.default_rng(0)
     features = random.standard_normal((n_rows, n_features)).astype(f"float{8 * feature_bytes}")
-    target = ((features[:, 0] > 0) * (n_classes // 2) + random.integers(0, -(-n_classes // 2), n_rows)).astype(np.int32)
+    target = (features[:, 0] > 0) * (n_classes // 2) + random.integers(0, -(-n_classes // 2), n_rows)
     weight = np.ones(n_rows)
     regions.learn_regions(features[:, :2], target, weight)  # what numpy imports is not counted
     found: list[object] = []
     taken = traced(lambda: found.append(regions.learn_regions(features, target, weight)))
     assert found[0] is not None
     assert judging_bytes(shape) / 5 <= taken <= judging_bytes(shape) + SMALL_CHANGE
-    stored = features.nbytes + target.nbytes
+    stored = features.nbytes + 4 * n_rows
     assert taken + stored <= learning_bytes(shape) + SMALL_CHANGE
 
 
