@@ -288,7 +288,7 @@ def alike(features: NDArray[Any], weight: Floats, compared: Integers) -> list[Pa
     if len(compared) < 2:
         return []
     values = features[:, compared].astype(np.float64)
-    largest = np.abs(values).max(axis=0)
+    largest = np.maximum(values.max(axis=0), -values.min(axis=0))
     share = weight / weight.sum()
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"), one_blas_thread():  # several round otherwise
         values -= share @ values
