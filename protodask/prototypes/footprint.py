@@ -25,7 +25,7 @@ from protodask.prototypes.config import MOST_STAGED_BYTES, FitConfig, stage_row_
 from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows, settled
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
-from protodask.prototypes.regions import LEFT_OUT, MOST_BINS, judged_rows, most_groups
+from protodask.prototypes.regions import MOST_BINS, MOST_CELLS, judged_rows, most_groups
 from protodask.prototypes.staging import STAGE_BLOCK_ROWS
 from protodask.prototypes.steps import stepping_threads
 from protodask.prototypes.tiles import (
@@ -76,9 +76,9 @@ SAMPLE_BYTES = 24
 SORTING_COPIES = 4
 """Of two samples while they are merged."""
 
-JUDGING_BYTES, JUDGING_ROW_BYTES, SPLITTING_BYTES, LEAF_SHARES = 32, 120, 48, 3
+JUDGING_BYTES, JUDGING_ROW_BYTES, SPLITTING_BYTES = 32, 120, 48
 """Of trees that say whether there are regions: for each row and feature, beside it twice as it is stored; for each row;
-for each feature, bin and class; and arrays of the classes' shares for each row left out."""
+and for each feature, bin and class."""
 
 
 @dataclass(frozen=True)
@@ -412,9 +412,9 @@ def learning_bytes(shape: Shape) -> int:
 
 def judging_bytes(shape: Shape) -> int:
     """What the trees take that say whether there are regions."""
-    rows, features, classes = shape.judged_rows, shape.row_features, shape.n_classes
+    rows, features = shape.judged_rows, shape.row_features
+    classes = min(shape.n_classes, MOST_CELLS // (features * MOST_BINS))  # of the sample; of more there are no trees
     of_rows = rows * (features * (JUDGING_BYTES + 2 * shape.feature_bytes) + JUDGING_ROW_BYTES)
-    of_rows += LEAF_SHARES * DOUBLE * rows // LEFT_OUT * classes
     return of_rows + (SPLITTING_BYTES * features * MOST_BINS * classes if rows else 0)
 
 

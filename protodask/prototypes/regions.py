@@ -116,9 +116,9 @@ def _lost(
     tree = grow(features[kept], codes[kept], weight[kept], leaves)
     counts = np.zeros((len(tree.node_feature), len(shares)))
     np.add.at(counts, (tree.of(features[kept]), codes[kept]), effective(weight[kept]))
-    found = counts[tree.of(features[out])]
-    known = (found + shares) / (found.sum(axis=1, keepdims=True) + 1)
-    return float(weight[out] @ np.log(known[np.arange(len(known)), codes[out]])) / by_shares
+    leaf, label = tree.of(features[out]), codes[out]
+    known = (counts[leaf, label] + shares[label]) / (counts.sum(axis=1)[leaf] + 1)
+    return float(weight[out] @ np.log(known)) / by_shares
 
 
 def effective(weight: Floats) -> Floats:

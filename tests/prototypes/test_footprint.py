@@ -322,6 +322,7 @@ def test_parts__are_not_below_what_trees_allocate(
     taken = traced(lambda: found.append(regions.learn_regions(features, target, weight)))
     assert found[0] is not None
     assert judging_bytes(shape) / 5 <= taken <= judging_bytes(shape) + SMALL_CHANGE
+    assert judging_bytes(replace(shape, class_rows=(1,) * 50_000)) <= 2e8, "of too many classes there are no trees"
     stored = features.nbytes + 4 * n_rows
     assert taken + stored <= learning_bytes(shape) + SMALL_CHANGE
 
