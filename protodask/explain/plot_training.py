@@ -38,9 +38,9 @@ LONG_FIT = 30
 
 
 def training_plot(curves: Sequence[ArrayLike], iterations: Sequence[int] | None = None) -> Figure:
-    """The objective after each iteration, a curve for each batch.
+    """The objective after each iteration, a curve for each round.
 
-    `iterations`: how many each batch had, where its curve was thinned to fewer values, evenly spread.
+    `iterations`: how many each round had, where its curve was thinned to fewer values, evenly spread.
     """
     found = [np.asarray(curve, dtype=np.float64).ravel() for curve in curves]
     counts = [len(curve) for curve in found] if iterations is None else [int(count) for count in iterations]
@@ -68,7 +68,7 @@ def training_plot(curves: Sequence[ArrayLike], iterations: Sequence[int] | None 
     legend_below(
         figure,
         [legend_sign(linewidth=1.8, **_looks(number - 1)) for number, _, _ in drawn],
-        [f"batch {number}" for number, _, _ in drawn],
+        [f"round {number}" for number, _, _ in drawn],
     )
     return figure
 

@@ -245,7 +245,7 @@ def test_importance_plot__of_a_model_that_looks_at_nothing() -> None:
 
 def test_training_plot__spreads_thinned_curves_over_their_iterations() -> None:
     figure = training_plot([np.linspace(1, 0.5, 200), [0.4, 0.3]], [2000, 2])
-    assert {"batch 1", "batch 2", "1,000"} <= set(draw(figure))
+    assert {"round 1", "round 2", "1,000"} <= set(draw(figure))
     long, short = figure.axes[0].get_lines()
     assert places_of(long)[0::199] == [1, 2000]
     assert places_of(short) == [1, 2]

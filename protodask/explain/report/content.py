@@ -122,12 +122,18 @@ class Content:
 
     @property
     def training_seconds(self) -> float:
-        return math.fsum(value for record in self.batch_records if (value := figure(record.get("seconds"))) is not None)
+        return math.fsum(value for record in self.round_records if (value := figure(record.get("seconds"))) is not None)
 
     @property
-    def batch_records(self) -> list[Mapping[str, Any]]:
-        """A record for each batch of the model, as far as they are known."""
+    def round_records(self) -> list[Mapping[str, Any]]:
+        """A record for each round of each draw that the model comes from, as far as they are known."""
         return [record for fit in self.fits for record in listed(fit.get("batches")) if isinstance(record, Mapping)]
+
+    @property
+    def left_out(self) -> list[object]:
+        """Numbers of the rounds that are not in the model."""
+        records = enumerate(self.round_records, start=1)
+        return [record.get("batch", number) for number, record in records if record.get("kept") is False]
 
 
 class Confusion(NamedTuple):

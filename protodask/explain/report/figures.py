@@ -91,7 +91,7 @@ def _drift(content: Content, styles: Styles) -> Markup:
 def _training(content: Content, styles: Styles) -> Markup:
     curves: list[list[float]] = []
     iterations: list[int] = []
-    for record in content.batch_records:
+    for record in content.round_records:
         values = [value for entry in listed(record.get("values")) if (value := figure(entry)) is not None]
         curves.append(values)
         count = figure(record.get("iterations"))
@@ -99,7 +99,7 @@ def _training(content: Content, styles: Styles) -> Markup:
     if not any(curves):
         return NOTHING
     ends = ", ".join(
-        f"batch {position} from {number(curve[0])} to {number(curve[-1])}"
+        f"round {position} from {number(curve[0])} to {number(curve[-1])}"
         for position, curve in enumerate(curves, start=1)
         if curve
     )

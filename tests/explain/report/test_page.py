@@ -180,12 +180,30 @@ def test_render__models_with_next_to_nothing_in_them(
 @pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize(
     "provenance",
-    [{"fits": 3}, {"fits": [None, {"batches": 4, "config": [], "rows": "many"}]}, {"fits": [{"batches": [{}]}]}],
+    [
+        {"fits": 3},
+        {"fits": [None, {"batches": 4, "config": [], "rows": "many"}]},
+        {"fits": [{"batches": [{}]}]},
+        {"fits": [{"batches": [{"kept": False}, {"batch": "<i>", "kept": False, "batches": []}]}]},
+    ],
 )
 def test_render__provenance_may_hold_anything(
     provenance: dict[str, Any], make_model: MakeModel, content_of: MakeContent
 ) -> None:
     assert "Settings" in Page(render(content_of(replace(make_model(0), provenance=provenance)))).text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_render__tells_rounds_from_batches_and_which_are_not_in_the_model(
+    make_model: MakeModel, content_of: MakeContent
+) -> None:
+    """A round of several batches was called one of them, also where the model had none of it."""
+    records = [{"batch": 1, "batches": 21, "kept": False}, {"batch": 2, "batches": 1}, {"batch": 3, "kept": False}]
+    found = Page(render(content_of(replace(make_model(0), provenance={"fits": [{"batches": records}]}))))
+    assert "Costs by round" in found.text
+    assert "Not in the model, as other draws lose clearly less on rows held out: round 1, 3." in found.text
+    kept = Page(render(content_of(replace(make_model(0), provenance={"fits": [{"batches": records[1:2]}]}))))
+    assert "Not in the model" not in kept.text
 
 
 @pytest.mark.usefixtures("without_figures")
