@@ -74,7 +74,8 @@ class FitConfig:
     feature_weights: FeatureWeights = "both"
     """By all prototypes of a round, which is one batch then, or by each "class" its own: a batch for each class. With
     "both", draws take turns, the first by class: on most tables the mean of such draws is ahead of either. Where rules
-    over several features decide, those by class have a batch for each region of a class: see the module `regions`."""
+    over several features decide, those by class have a batch for each region of a class, if forms are "all": see the
+    module `regions`."""
     feature_forms: FeatureForms = "all"
     """Numbers enter as they are ("plain"), as normal scores ("scores"), in "both" forms, or in "all", with levels that
     rise where classes change, and differences of those that go together: see the module `forms`."""

@@ -86,7 +86,8 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
     feature_weights
         Whether a round is one batch whose prototypes share feature weights ("shared"), or a batch for each "class",
         trained together: then prototypes of one class may look far where those of another look close. With "both",
-        draws take turns, the first by class, or where rules over several features decide, by regions of each class.
+        draws take turns, the first by class, or where rules over several features decide and all forms enter, by
+        regions of each class.
     feature_forms
         Whether features enter as they are ("plain"), as their normal scores ("scores"), which heavy tails and lumps do
         not harm, in "both" forms, so that the feature weights choose, or in "all": with their levels, which
