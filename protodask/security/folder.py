@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from protodask.data.places.locations import is_url, locate
-from protodask.data.places.storage import Kind, check_free, published, write_marker
+from protodask.data.places.records import Kind
+from protodask.data.places.storage import check_free, published, write_marker
 from protodask.errors import InputError
 from protodask.security.certificates import (
     CA_FILE,
