@@ -15,6 +15,7 @@ from protodask.data.arrays.rows import ReadByRanges, spans
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import INCLUSION
 from protodask.data.format.writer import write_dataset
+from protodask.data.tables.ingest_schema import written_as
 from protodask.engine import Arrays, Block, Engine, Layout, choose_block_rows
 from protodask.engine.records import Floats
 
@@ -99,15 +100,9 @@ def write_chosen(
     return write_dataset(
         chosen,
         out,
-        classes=known.classes,
-        columns=known.columns,
-        target_name=known.target_name,
-        weight_name=known.weight_name,
-        inclusion_name=inclusion_name or known.inclusion_name,
-        group_name=known.group_name,
+        **written_as(known) | {"inclusion_name": inclusion_name or known.inclusion_name},
         dropped=known.dropped,
         engine=engine,
-        dtype=known.dtype,
         block_rows=chosen.layout.block_rows,
         overwrite=overwrite,
         notes=(*known.notes, note),
