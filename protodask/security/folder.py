@@ -25,7 +25,6 @@ from protodask.security.certificates import (
 )
 
 CERTIFICATES = Kind("folder of certificates", "protodask-certificates")
-CERTIFICATES_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -77,5 +76,5 @@ def write_certificates(
     made: Certificates = make_certificates(hosts, days)
     with published(where, overwrite, CERTIFICATES) as place:
         made.write(place)
-        write_marker(place, {"format": CERTIFICATES.format, "version": CERTIFICATES_VERSION})
+        write_marker(place, {"format": CERTIFICATES.format, "version": 1})
     return CertificatesWritten(where, made.hosts, made.expires)
