@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ REPEAT = "Repeat once nobody writes to it."
 class PredictedRows(ReadByRanges):
     """A source of rows with probabilities; small to pickle."""
 
+    resident: ClassVar = False
     reader: ZarrReader | ParquetReader
     """Reads ranges of rows: "probability" (rows,) or (rows, K), and "group" (rows,) if there are groups."""
     layout: Layout
@@ -56,10 +57,6 @@ class PredictedRows(ReadByRanges):
     key: str
     kept: tuple[str, ...] = ()
     """Further columns of Parquet files, to be handed on."""
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     @property
     def n_rows(self) -> int:

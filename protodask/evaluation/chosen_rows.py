@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ def slabs(n_rows: int) -> Iterator[slice]:
 class ChosenRows(ReadByRanges):
     """The rows of a dataset that a choice takes, in their order; small to pickle."""
 
+    resident: ClassVar = False
     dataset: Dataset
     choice: Choice
     edges: tuple[int, ...]
@@ -56,10 +57,6 @@ class ChosenRows(ReadByRanges):
     @property
     def key(self) -> str:
         return f"{self.dataset.key}/{self.choice}/{self.layout.block_rows}"
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     @property
     def array_names(self) -> tuple[str, ...]:

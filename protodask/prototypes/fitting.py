@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.dataset import Dataset, UnweightedSource, no_dataset
+from protodask.data.format.dataset import Dataset, no_dataset, unweighted
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.format.summary import Summary, summarize
 from protodask.data.places.own_folder import own_folder, temporary_folder
@@ -131,7 +131,7 @@ def training_data(data: Dataset, config: FitConfig, engine: Engine, log: RunLog 
     weighted = dataset_for_training(data)
     if config.weighted or not (data.has_weight or data.has_inclusion):
         return weighted
-    source = UnweightedSource(data)
+    source = unweighted(data)
 
     def statistics() -> dict[str, NDArray[Any]]:
         found = summarize(engine, source, len(data.classes))
