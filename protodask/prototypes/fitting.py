@@ -241,6 +241,12 @@ MOST_VALUES = 200
 """Points of a training curve that are kept with a model: more than a picture of it can show, in a few kilobytes."""
 
 
+def fits_of(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The entries of the fits that a model comes from, as far as there are such: its provenance may hold anything."""
+    found = provenance.get(FITS)
+    return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list) else []
+
+
 def thinned(values: Sequence[float]) -> list[float]:
     """At most `MOST_VALUES` of the values, evenly spread, the first and the last among them."""
     last = len(values) - 1
