@@ -460,8 +460,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
 
     def _checked_classes(self) -> NDArray[Any]:
         check_is_fitted(self, "model_")
-        classes: NDArray[Any] = self.classes_
-        return classes
+        return self.classes_
 
     def _map(
         self, X: Any, n_batches: Batches, select: Any, n_columns: int | None, dtype: Any, calibrated: bool = False

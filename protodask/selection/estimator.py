@@ -115,8 +115,7 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, RowsClassifierMixin, BaseEstimato
 
     @property
     def classes_(self) -> NDArray[Any]:
-        classes: NDArray[Any] = self.best_estimator_.classes_
-        return classes
+        return self.best_estimator_.classes_
 
     @property
     def cv_results_(self) -> dict[str, NDArray[Any]]:
