@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from protodask.data.arrays.plain_arrays import ArraySpec
+from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Label
 from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind
+from protodask.data.places.storage import check_outside
 from protodask.data.tables.table_files import label_column, published_rows
 from protodask.engine import Arrays, Block, EngineLike, Source, open_engine
 from protodask.robust.kept_terms import RowsOfBlock
@@ -65,6 +67,8 @@ def predict_robust(
     """
     name = model.certifying(formulation)
     where = locate(out)
+    if isinstance(source, Dataset):
+        check_outside(where, source.path)
     record = {
         "model": robust_fingerprint(model),
         "formulation": name,
