@@ -222,7 +222,7 @@ NAMED_AS_SUCH = {
     ("pipeline/steps/publish.py", "--attach "): "reads the words of the option",
     ("pipeline/steps/subsample.py", "--rate "): "reads the words of the option",
     (
-        "pipeline/each_file/scoring.py",
+        "pipeline/each_file/ledger.py",
         "Make one with `each_file` of `protodask predict`.",
     ): "in Python nothing makes one",
     ("pipeline/state/detached.py", ""): "makes command lines",

@@ -18,16 +18,13 @@ from protodask.budget.index import BudgetIndex
 from protodask.budget.index_file import index_text, load_index
 from protodask.data.format.schema import Label
 from protodask.data.places.records import CHECKSUM, RecordKind
-from protodask.data.places.storage import Kind
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint, save_model
 
-BUDGET = Kind("budget", "protodask-budget")
-
-RECORD = RecordKind(
+BUDGET = RecordKind(
     "budget",
-    BUDGET.format,
+    "protodask-budget",
     1,
     "Make one with `build_column_budget()`.",
     "Build it again, or restore it from a copy.",
@@ -61,7 +58,7 @@ class BudgetFolder:
     def model(self, number: int) -> PrototypeSet | None:
         """The model of a candidate, None for the empty set."""
         place = self.model_path(number)
-        return None if place is None else read_model(place, self.models[number], RECORD)
+        return None if place is None else read_model(place, self.models[number], BUDGET)
 
 
 def save_column_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -73,7 +70,7 @@ def save_column_budget(budget: ColumnBudget, path: str | os.PathLike[str], overw
                 save_model(model, os.path.join(place, str(number)))
         return _describe(budget)
 
-    write_folder(path, overwrite, RECORD, budget.index, write_models)
+    write_folder(path, overwrite, BUDGET, budget.index, write_models)
 
 
 def _describe(budget: ColumnBudget) -> dict[str, Any]:
@@ -95,7 +92,7 @@ def _describe(budget: ColumnBudget) -> dict[str, Any]:
 
 def load_column_budget(path: str | os.PathLike[str]) -> BudgetFolder:
     """Read an index; its models are read when they are asked for."""
-    fields = open_folder(path, RECORD)
+    fields = open_folder(path, BUDGET)
     features = fields.objects("features")
     models = fields.objects("models")
     index = load_index(os.path.join(fields.where, INDEX_FILE))
@@ -122,8 +119,8 @@ def load_column_budget(path: str | os.PathLike[str]) -> BudgetFolder:
 def holds_budget(path: str, budget: ColumnBudget) -> bool:
     """Whether the folder at `path` is this very one, as a build leaves it that was killed at its last step."""
     try:
-        known, index = open_folder(path, RECORD).record, load_column_budget(path).index
+        known, index = open_folder(path, BUDGET).record, load_column_budget(path).index
     except (FormatError, StorageError, InputError):
         return False
-    same = known[CHECKSUM] == RECORD.sealed(_describe(budget))[CHECKSUM]
+    same = known[CHECKSUM] == BUDGET.sealed(_describe(budget))[CHECKSUM]
     return same and index_text(index) == index_text(budget.index)

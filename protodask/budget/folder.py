@@ -13,7 +13,7 @@ from typing import Any
 
 from protodask.budget.index_file import Index, local_place, save_index
 from protodask.data.places.records import Fields, RecordKind, recognize, unseal
-from protodask.data.places.storage import Kind, published, read_marker, write_marker
+from protodask.data.places.storage import published, read_marker, write_marker
 from protodask.errors import FormatError, StorageError
 from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.persistence import model_fingerprint
@@ -30,7 +30,7 @@ def write_folder(
     write_models: Callable[[str], Mapping[str, Any]],
 ) -> None:
     """Write a folder, whole or not at all; `write_models` is given where models go, and gives what the marker says."""
-    with published(local_place(path, f"{kind.name}s"), overwrite, Kind(kind.name, kind.format)) as place:
+    with published(local_place(path, f"{kind.name}s"), overwrite, kind) as place:
         os.makedirs(os.path.join(place, MODELS))
         record = write_models(os.path.join(place, MODELS))
         save_index(index, os.path.join(place, INDEX_FILE))

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from protodask.data.arrays.array_store import ArrayStore, store_key
 from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.places.locations import inside
-from protodask.data.places.records import RecordKind, recognize, seal, unseal
-from protodask.data.places.storage import Kind
+from protodask.data.places.records import RecordKind, recognize, unseal
 from protodask.data.tables.kept_columns import check_kept_names, kept_of_block
 from protodask.data.tables.table_files import is_parquet, published_rows, write_table
 from protodask.decisions.group_tables import COLUMNS, GROUP, PROBABILITY, GroupDecisions
@@ -24,10 +23,12 @@ from protodask.engine import Arrays, Layout, Sink
 from protodask.errors import InputError
 from protodask.places import mask
 
-DECISIONS = Kind("decisions", "protodask-decisions")
-
-RECORD = RecordKind(
-    "decisions", DECISIONS.format, 1, "Make them with `decide_stored()`.", "Decide again, or restore them from a copy."
+DECISIONS = RecordKind(
+    "decisions",
+    "protodask-decisions",
+    1,
+    "Make them with `decide_stored()`.",
+    "Decide again, or restore them from a copy.",
 )
 
 SELECTED = "selected"
@@ -52,14 +53,12 @@ def published_decisions(
     `names` are those of the classes of which some are selected; none where a row is selected or not. `record` says what
     was decided, and `groups` on each group if there are groups.
     """
-    record = {"format": DECISIONS.format, "version": RECORD.version, **record, "identity": store_key()}
     if names:
         arrays = (ArraySpec(SELECTED, "int8", len(names)), ArraySpec(EXPECTED_LOSS, "float64"))
     else:
         arrays = (ArraySpec(SELECTED, "int8"), ArraySpec(PROBABILITY, "float64"))
     finish = None if groups is None else partial(_write_groups, is_parquet(where), groups)
-    sealed, columns = seal(record, DECISIONS.name), partial(_columns, names)
-    return published_rows(where, overwrite, DECISIONS, sealed, layout, arrays, columns, finish)
+    return published_rows(where, overwrite, DECISIONS, record, layout, arrays, partial(_columns, names), finish)
 
 
 def is_own_column(name: str) -> bool:
@@ -109,7 +108,7 @@ def _write_groups(parquet: bool, table: GroupDecisions, place: str) -> None:
 
 def describe_decisions(record: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What a record of decisions says."""
-    fields = unseal(recognize(record, RECORD, path))
+    fields = unseal(recognize(record, DECISIONS, path))
     own = {"format", "version", "identity", "checksum", "kind", "cut", "classes"}
     cut = record.get("cut")
     return {

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from protodask.decisions.probabilities import check_any
 from protodask.engine import Arrays, Layout, choose_block_rows
 from protodask.errors import FormatError, InputError, StorageError, named_twice, needed, refusing, some
 from protodask.places import mask
-from protodask.prototypes.prediction import KEPT_COLUMNS, RECORD
+from protodask.prototypes.prediction import KEPT_COLUMNS, PREDICTIONS
 
 ROW_BYTES = 64
 """About what a row takes while it is worked on: its blocks are chosen by that."""
@@ -48,6 +48,7 @@ REPEAT = "Repeat once nobody writes to it."
 class PredictedRows(ReadByRanges):
     """A source of rows with probabilities; small to pickle."""
 
+    resident: ClassVar = False
     reader: ZarrReader | ParquetReader
     """Reads ranges of rows: "probability" (rows,) or (rows, K), and "group" (rows,) if there are groups."""
     layout: Layout
@@ -56,10 +57,6 @@ class PredictedRows(ReadByRanges):
     key: str
     kept: tuple[str, ...] = ()
     """Further columns of Parquet files, to be handed on."""
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     @property
     def n_rows(self) -> int:
@@ -145,7 +142,7 @@ class ZarrReader:
             "damaged",
             f"The array {name!r} of the predictions {mask(self.path)} is damaged or incomplete in rows {start} to "
             f"{stop}.",
-            RECORD.remedy,
+            PREDICTIONS.remedy,
         )
 
     def check_unchanged(self) -> None:
@@ -159,7 +156,7 @@ class ZarrReader:
 
 def _open_zarr(where: str, label: str | None, group: str | None, every: bool) -> PredictedRows:
     place, attributes = find_group(where)
-    if attributes is None or not isinstance(attributes, dict) or attributes.get("format") != RECORD.format:
+    if attributes is None or not isinstance(attributes, dict) or attributes.get("format") != PREDICTIONS.format:
         raise InputError(
             "wrong-kind",
             f"{mask(where)} is neither predictions nor Parquet files.",
@@ -194,7 +191,7 @@ def _open_group(place: str, where: str, name: str, rows: int) -> RowArray:
 
 
 def _record(attributes: object, where: str) -> tuple[Fields, tuple[Label, ...]]:
-    fields = unseal(recognize(attributes, RECORD, mask(where)))
+    fields = unseal(recognize(attributes, PREDICTIONS, mask(where)))
     return fields, fields.labels("classes")
 
 
@@ -441,7 +438,7 @@ def _parquet_columns(
         if named_twice(columns):
             raise InputError("named-twice", "A column of probabilities is named twice.", "Name each column once.")
         return columns, columns
-    if not isinstance(record, dict) or record.get("format") != RECORD.format:
+    if not isinstance(record, dict) or record.get("format") != PREDICTIONS.format:
         raise InputError(
             "setting-missing",
             f"{mask(where)} does not say which of its columns has the probabilities.",

@@ -44,7 +44,7 @@ from protodask.engine.submission import (
     workers_of,
 )
 from protodask.engine.threads import MOST_THREADS, ThreadScheduler, available_threads, run_groups
-from protodask.errors import ClusterError, InputError, LostTaskError, refusing
+from protodask.errors import ClusterError, LostTaskError, refusing
 
 NEARBY_THREADS = 2
 """Of the driver for small passes: each has a tile of the kernel in its memory, which plans allow for."""
@@ -416,15 +416,10 @@ def _call_on_worker(function: _Packed, item: bytes) -> bytes:
         called, given = function.value(), pickle.loads(item)
     with one_blas_thread():
         result = called(given)
-    try:
-        # Pickled by the task: what cannot be is then an error of the task, and not a result that is asked for for ever.
+    # Pickled by the task: what cannot be is then an error of the task, and not a result that is asked for for ever.
+    remedy = "Use what can be pickled, or compute without a cluster."
+    with refusing(Exception, "user-code", "What was computed on a worker cannot be sent from there", remedy):
         return cast("bytes", pickle.dumps(result))
-    except Exception as error:
-        raise InputError(
-            "user-code",
-            f"What was computed on a worker cannot be sent from there ({type(error).__name__}: {error}).",
-            "Use what can be pickled, or compute without a cluster.",
-        ) from error
 
 
 def _shipped(source: Source, numbers: Sequence[int], blocks: Sequence[Block]) -> Callable[[Source], Source]:

@@ -143,8 +143,7 @@ def version_reader() -> Callable[[Sequence[str]], dict[str, Any]]:
     """The function of Dask that says what is installed where it runs: workers of any version have it."""
     from distributed.versions import get_versions
 
-    reader: Callable[[Sequence[str]], dict[str, Any]] = get_versions
-    return reader
+    return get_versions
 
 
 def _no_answer(address: str, error: Exception) -> ClusterError:

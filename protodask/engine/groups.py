@@ -119,7 +119,7 @@ class Reader:
 
     def stream(self, source: Source, numbers: Sequence[int]) -> Iterator[Block]:
         parts = leaves(source)
-        if all(self._at_hand(parts, number) for number in numbers):
+        if all(leaf.resident or self.cache.get(leaf.key, number) is not None for number in numbers for leaf in parts):
             for number in numbers:
                 yield self._read(source, parts, number)
             return
@@ -135,9 +135,6 @@ class Reader:
         finally:
             if ahead is not None and not ahead.cancel():
                 ahead.exception()
-
-    def _at_hand(self, parts: Sequence[Source], number: int) -> bool:
-        return all(leaf.resident or self.cache.get(leaf.key, number) is not None for leaf in parts)
 
 
 def run_group(

@@ -96,13 +96,13 @@ View = Callable[[Block], Block]
 
 
 @dataclass(frozen=True)
-class ViewedSource:
-    """A source whose blocks are looked at through a function: what is read, and cached, are those of `base`."""
+class DerivedSource:
+    """A source whose blocks are made of those of `base` by a function at each reading, and cached as they were made."""
 
     base: Source
     view: View
     name: str
-    """Tells this view from others of the same source."""
+    """Tells what this view makes from what others make of the same source."""
 
     @property
     def layout(self) -> Layout:
@@ -117,7 +117,11 @@ class ViewedSource:
         return self.base.resident
 
     def read(self, number: int) -> Block:
-        return assemble(self, lambda leaf: leaf.read(number))
+        return self.view(self.base.read(number))
+
+
+class ViewedSource(DerivedSource):
+    """A source whose blocks are looked at through a function: what is read, and cached, are those of `base`."""
 
 
 def part(block: Block, position: int) -> Block:

@@ -111,8 +111,7 @@ def calibration_sums(outcomes: Outcomes, n_bins: int) -> CalibrationSums:
 
 def bin_edges(n_bins: int) -> Floats:
     """The edges `i / n_bins` of the bins (bins + 1,), each the number nearest to it: 0.35 is on one of twenty bins."""
-    edges: Floats = np.arange(n_bins + 1) / n_bins
-    return edges
+    return np.arange(n_bins + 1) / n_bins
 
 
 def no_calibration(n_classes: int, n_bins: int) -> CalibrationSums:

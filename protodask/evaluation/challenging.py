@@ -15,6 +15,7 @@ from protodask.evaluation.paired import (
     Comparison,
     PairedLoss,
     PairedSums,
+    check_bootstrap,
     compare_paired,
     group_bins,
     paired_sums,
@@ -88,10 +89,7 @@ def compare_models(
     for any number of threads or workers.
     """
     n_rows = check_rows(source).layout.n_rows
-    if newest is not None and newest < 1:
-        raise InputError(
-            "bad-setting", f"newest is {newest}.", "Give the number of rows at the end to look at, at least 1."
-        )
+    check_bootstrap(margin, confidence, draws, newest)
     first = 0 if newest is None else max(0, n_rows - newest)
     rows = run_rows(n_rows - first)
     blocks = Blocks(first, rows, grouped, MOST_BLOCKS if grouped else -(-(n_rows - first) // rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from protodask.data.arrays.rows import ReadByRanges, spans
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import INCLUSION
 from protodask.data.format.writer import write_dataset
+from protodask.data.tables.ingest_schema import written_as
 from protodask.engine import Arrays, Block, Engine, Layout, choose_block_rows
 from protodask.engine.records import Floats
 
@@ -46,6 +47,7 @@ def slabs(n_rows: int) -> Iterator[slice]:
 class ChosenRows(ReadByRanges):
     """The rows of a dataset that a choice takes, in their order; small to pickle."""
 
+    resident: ClassVar = False
     dataset: Dataset
     choice: Choice
     edges: tuple[int, ...]
@@ -55,10 +57,6 @@ class ChosenRows(ReadByRanges):
     @property
     def key(self) -> str:
         return f"{self.dataset.key}/{self.choice}/{self.layout.block_rows}"
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     @property
     def array_names(self) -> tuple[str, ...]:
@@ -99,15 +97,9 @@ def write_chosen(
     return write_dataset(
         chosen,
         out,
-        classes=known.classes,
-        columns=known.columns,
-        target_name=known.target_name,
-        weight_name=known.weight_name,
-        inclusion_name=inclusion_name or known.inclusion_name,
-        group_name=known.group_name,
+        **written_as(known) | {"inclusion_name": inclusion_name or known.inclusion_name},
         dropped=known.dropped,
         engine=engine,
-        dtype=known.dtype,
         block_rows=chosen.layout.block_rows,
         overwrite=overwrite,
         notes=(*known.notes, note),

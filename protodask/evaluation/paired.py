@@ -153,13 +153,17 @@ def paired_sums(block: Integers, weight: Floats, champion: Floats, challenger: F
     return PairedSums(rows, summed(weight), summed(weight * champion), summed(weight * challenger))
 
 
-def check_bootstrap(margin: float, confidence: float, draws: int) -> None:
+def check_bootstrap(margin: float, confidence: float, draws: int, newest: int | None = None) -> None:
     """Refuse settings that cannot work."""
     check_confidence(confidence)
     if not math.isfinite(margin):
         raise InputError("bad-setting", f"margin is {margin}.", "Give the least gain that counts, such as 0 or 0.001.")
     if not FEWEST_DRAWS <= draws <= MOST_DRAWS:
         raise InputError("bad-setting", f"draws is {draws}.", f"Give a number from {FEWEST_DRAWS} to {MOST_DRAWS:,}.")
+    if newest is not None and newest < 1:
+        raise InputError(
+            "bad-setting", f"newest is {newest}.", "Give the number of rows at the end to look at, at least 1."
+        )
 
 
 def compare_paired(

@@ -30,7 +30,7 @@ from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, ro
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.engine.records import Floats, Integers
 from protodask.errors import InputError
-from protodask.evaluation.given_rows import check_rows
+from protodask.evaluation.given_rows import check_rows, check_weight
 from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
 from protodask.prototypes.fitted import probabilities
 from protodask.prototypes.kernel import ScoreKernel
@@ -230,12 +230,7 @@ def _finish(
     cells: _Cells, names: tuple[str, ...], groups: tuple[tuple[int, ...], ...], used: list[int], repeats: int
 ) -> Importance:
     total = math.fsum(cell.weight for cell in cells)
-    if not 0 < total < math.inf:
-        raise InputError(
-            "no-rows",
-            f"There is nothing to evaluate: the weights of the rows add up to {total:g}.",
-            "Give at least one row of positive weight.",
-        )
+    check_weight(total)
     mean, error = np.zeros(len(names)), np.zeros(len(names))
     if used:
         weight = np.array([cell.weight for cell in cells])

@@ -15,7 +15,7 @@ from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError, count
 from protodask.explain.explanation import Contribution
 from protodask.places import mask
-from protodask.prototypes.fitting import ADDED, FITS
+from protodask.prototypes.fitting import ADDED, fits_of
 from protodask.prototypes.model import PrototypeSet
 
 Value = float | Label | None
@@ -101,10 +101,9 @@ def check_training(model: PrototypeSet, training: Dataset) -> None:
 
 def training_keys(model: PrototypeSet) -> tuple[str | None, ...]:
     """Fingerprint of the dataset each batch was trained on, None where the model does not say."""
-    fits = model.provenance.get(FITS)
     keys: list[str | None] = []
-    for fit in fits if isinstance(fits, list) else []:
-        if isinstance(fit, Mapping) and isinstance(fit.get("dataset"), str) and isinstance(fit.get("batches"), list):
+    for fit in fits_of(model.provenance):
+        if isinstance(fit.get("dataset"), str) and isinstance(fit.get("batches"), list):
             added = fit.get(ADDED, len(fit["batches"]))
             keys += [fit["dataset"]] * (added if type(added) is int and 0 <= added <= model.n_batches else 0)
     # Batches that came before all fits on datasets are those of an estimator, which leave no record.

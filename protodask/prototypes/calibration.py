@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,7 @@ class LikeRows:
     They are made of a few rows again and again, which takes no longer than to copy them.
     """
 
+    resident: ClassVar = False
     layout: Layout
     shape: Shape
 
@@ -84,10 +86,6 @@ class LikeRows:
         layout, shape = self.layout, self.shape
         form = (shape.row_features, shape.feature_bytes, shape.n_classes, bool(shape.weight_columns), shape.scored)
         return "-".join(map(str, ("calibration", layout.n_rows, layout.block_rows, *form)))
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     def read(self, number: int) -> Block:
         start, stop = self.layout.bounds(number)

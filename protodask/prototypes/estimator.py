@@ -205,10 +205,6 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         tags.input_tags.allow_nan = True
         return tags
 
-    def __sklearn_clone__(self) -> PrototypeSetClassifier:
-        # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
-        return type(self)(**self.get_params(deep=False))
-
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
         if not isinstance(self.engine, Engine | str | None):
@@ -304,10 +300,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
                 engine=engine,
             )
             self.n_features_in_ = len(dataset.columns)
-            if given is not None:
-                self.feature_names_in_ = given
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
+            self._take_names(given)
             if start is None:
                 names = self._feature_names(given, len(dataset.columns))
                 found = tuple(replace(column, name=name) for column, name in zip(dataset.columns, names, strict=True))
@@ -461,8 +454,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
 
     def _checked_classes(self) -> NDArray[Any]:
         check_is_fitted(self, "model_")
-        classes: NDArray[Any] = self.classes_
-        return classes
+        return self.classes_
 
     def _map(
         self, X: Any, n_batches: Batches, select: Any, n_columns: int | None, dtype: Any, calibrated: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,17 @@ from protodask.prototypes.training_data import TrainingData
 
 class RowsClassifierMixin(ClassifierMixin):  # type: ignore[misc]
     """A classifier of rows that need not be in memory."""
+
+    def __sklearn_clone__(self) -> Self:
+        # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
+        return type(self)(**self.get_params(deep=False))
+
+    def _take_names(self, names: Sequence[object] | NDArray[Any] | None) -> None:
+        """Have the names of the features as scikit-learn does: not at all where there are none."""
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy; of dask collections the predicted classes are computed."""

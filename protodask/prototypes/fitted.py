@@ -136,8 +136,7 @@ class FittedPrototypes:
             for feature in looked_at[np.isnan(found[looked_at])].tolist():
                 if (values := batch.values_of(feature)) is not None:
                     found[feature] = np.median(values)
-        known: Floats = np.where(np.isnan(found), 0.0, found)
-        return known
+        return np.where(np.isnan(found), 0.0, found)
 
     def names_in(self, batch: Batch) -> tuple[str, ...]:
         """Names of the features of a batch, with the form that each is in, and differences as "x - 0.98 y"."""

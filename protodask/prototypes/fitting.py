@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.format.dataset import Dataset, UnweightedSource, no_dataset
+from protodask.data.format.dataset import Dataset, no_dataset, unweighted
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.format.summary import Summary, summarize
 from protodask.data.places.own_folder import own_folder, temporary_folder
@@ -131,7 +131,7 @@ def training_data(data: Dataset, config: FitConfig, engine: Engine, log: RunLog 
     weighted = dataset_for_training(data)
     if config.weighted or not (data.has_weight or data.has_inclusion):
         return weighted
-    source = UnweightedSource(data)
+    source = unweighted(data)
 
     def statistics() -> dict[str, NDArray[Any]]:
         found = summarize(engine, source, len(data.classes))
@@ -243,6 +243,12 @@ ADDED = "added"
 
 MOST_VALUES = 200
 """Points of a training curve that are kept with a model: more than a picture of it can show, in a few kilobytes."""
+
+
+def fits_of(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The entries of the fits that a model comes from, as far as there are such: its provenance may hold anything."""
+    found = provenance.get(FITS)
+    return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list) else []
 
 
 def thinned(values: Sequence[float]) -> list[float]:

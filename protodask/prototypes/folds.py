@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.keyed import keyed_draws, mix, stream_key
 from protodask.data.format.schema import GROUP, INCLUSION, TARGET, WEIGHT, Label, row_weights
-from protodask.engine import ArraySource, Block, Engine, Layout, Reduction, Source, identity, zip_sources
+from protodask.engine import ArraySource, Block, Engine, Reduction, Source, identity, zip_sources
 from protodask.engine.records import Integers
-from protodask.engine.sources import ViewedSource, leaves
+from protodask.engine.sources import DerivedSource, ViewedSource, leaves
 from protodask.errors import InputError, count
 from protodask.prototypes.candidates import more_rows, smallest_class
 
@@ -347,29 +347,6 @@ def _emptiest(held: NDArray[np.float64], folds: Integers, draw: int) -> int:
     return int(emptiest[draw % len(emptiest)])
 
 
-@dataclass(frozen=True)
-class FoldedSource:
-    """A source whose blocks say the fold of each row, as the array "fold"; it works it out at each reading."""
-
-    base: Source
-    assignment: FoldAssignment
-
-    @property
-    def layout(self) -> Layout:
-        return self.base.layout
-
-    @property
-    def key(self) -> str:
-        return f"{self.base.key}/folds-{self.assignment.key}"
-
-    @property
-    def resident(self) -> bool:
-        return self.base.resident
-
-    def read(self, number: int) -> Block:
-        return WithFolds(self.assignment)(self.base.read(number))
-
-
 def folded_source(source: Source, assignment: FoldAssignment) -> Source:
     """The source with the fold of each row, as the array "fold", in its blocks.
 
@@ -377,9 +354,10 @@ def folded_source(source: Source, assignment: FoldAssignment) -> Source:
     folds are made from are read for them, and their blocks are cached with the folds in them. Of rows that are looked
     at through a function, as those without another fold are, the folds are found in each pass.
     """
+    view, name = WithFolds(assignment), f"folds-{assignment.key}"
     if isinstance(source, ViewedSource):
         if not source.resident:
-            return ViewedSource(source, WithFolds(assignment), f"folds-{assignment.key}")
+            return ViewedSource(source, view, name)
         return zip_sources(source, _fold_array(source, assignment))
     parts = leaves(source)
     needed = (TARGET.name, WEIGHT.name, INCLUSION.name, GROUP.name)
@@ -388,7 +366,7 @@ def folded_source(source: Source, assignment: FoldAssignment) -> Source:
     if base.resident:
         return zip_sources(source, _fold_array(base, assignment))
     others = [part for part in parts if part not in asked]
-    return zip_sources(FoldedSource(base, assignment), *others)
+    return zip_sources(DerivedSource(base, view, name), *others)
 
 
 def _fold_array(source: Source, assignment: FoldAssignment) -> ArraySource:

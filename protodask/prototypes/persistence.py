@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array
 from protodask.data.places.records import Fields, RecordKind, Relative
-from protodask.data.places.storage import Kind
 from protodask.errors import FormatError
 from protodask.prototypes.batches import FORM_NAMES, Batch
 from protodask.prototypes.fitted import FittedPrototypes
@@ -29,14 +28,13 @@ from protodask.prototypes.table_model import (
     write_model,
 )
 
-MODEL = Kind("model", "protodask-model")
 MODEL_VERSION = 6
 """The newest form of a model: 2 has a calibration, 3 normal scores, 4 columns with missing values, 5 differences of
 features, 6 levels. A model is written as the oldest that holds it."""
 
-RECORD = RecordKind(
+MODEL = RecordKind(
     "model",
-    MODEL.format,
+    "protodask-model",
     MODEL_VERSION,
     "Make one with `fit()`.",
     FIT_AGAIN,
@@ -112,7 +110,6 @@ def save_model(model: FittedPrototypes, path: str | os.PathLike[str], overwrite:
     sizes = [_sizes_of(batch) for batch in model.batches]
     counts = {name: [size[letter] for size in sizes] for name, (letter, _) in COUNTS.items()}
     record = {
-        "format": MODEL.format,
         "version": _version(model),
         "marginals": model.marginals.tolist(),
         "feature_names": list(model.feature_names),
@@ -176,7 +173,7 @@ def _digest(model: FittedPrototypes) -> str:
 
 def read_model(path: str | os.PathLike[str]) -> FittedPrototypes:
     """Read a model; whatever is wrong with it is a `FormatError`. `REGISTRY@ALIAS` is a version in a registry."""
-    return find_model(path, RECORD, _parse, _digest)
+    return find_model(path, MODEL, _parse, _digest)
 
 
 def _parse(fields: Fields) -> FittedPrototypes:

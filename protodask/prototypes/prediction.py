@@ -6,13 +6,12 @@ import os
 from functools import partial
 from typing import Any
 
-from protodask.data.arrays.array_store import store_key
 from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.dataset import Dataset, no_dataset
 from protodask.data.format.schema import GROUP
 from protodask.data.places.locations import locate
-from protodask.data.places.records import RecordKind, seal
-from protodask.data.places.storage import Kind, check_outside
+from protodask.data.places.records import RecordKind
+from protodask.data.places.storage import check_outside
 from protodask.data.tables.table_files import published_rows
 from protodask.data.tables.tables import TableSource
 from protodask.engine import EngineLike, Source, open_engine
@@ -21,19 +20,16 @@ from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.prediction_columns import FAMILIARITY, PREDICTED, PROBABILITY, check_kept, prediction_columns
 from protodask.prototypes.scoring import predict_block
 
-PREDICTIONS = Kind("predictions", "protodask-predictions")
-PREDICTIONS_VERSION = 1
-
 CALIBRATED = "calibrated"
 """Field of the record of calibrated predictions; it is not there where they are raw, as it was not in the past."""
 
 KEPT_COLUMNS = "kept"
 """Field of the record of predictions with further columns, their names; it is not there where there are none."""
 
-RECORD = RecordKind(
+PREDICTIONS = RecordKind(
     "predictions",
-    PREDICTIONS.format,
-    PREDICTIONS_VERSION,
+    "protodask-predictions",
+    1,
     "Make them with `predict()`.",
     "Predict again, or restore the predictions from a copy.",
 )
@@ -74,17 +70,13 @@ def predict(
     kept = source.encoder.kept if isinstance(source, TableSource) else ()
     check_kept(kept, where)
     record: dict[str, Any] = {
-        "format": PREDICTIONS.format,
-        "version": PREDICTIONS_VERSION,
         "model": model_fingerprint(model),
         "n_batches": count,
         "classes": list(model.classes),
         "rows": source.layout.n_rows,
-        "identity": store_key(),
         **({CALIBRATED: True} if calibrated else {}),
         **({KEPT_COLUMNS: list(kept)} if kept else {}),
     }
-    record = seal(record, RECORD.name)
     arrays = (
         ArraySpec(PROBABILITY, "float64", model.n_classes),
         ArraySpec(FAMILIARITY, "float64"),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
+from protodask.data.format import segments
 from protodask.data.format.schema import Column, LabelKey, label_numbers, numbers_of
-from protodask.data.places.locations import is_url, locate
-from protodask.data.places.storage import DATASET, read_attributes
 from protodask.data.tables.encoding import BadRows, Unseen
 from protodask.data.tables.source_files import check_present
 from protodask.data.tables.tables import TableSource
@@ -26,15 +25,10 @@ Codes = NDArray[np.int64]
 
 
 def is_dataset(path: str) -> bool:
-    """Whether a dataset lies at a path, in whatever condition; files, globs and other stores are none."""
-    where = locate(path)
-    if not is_url(where) and not os.path.isdir(where):
-        return False
-    try:
-        attributes = read_attributes(where)
-    except StorageError:
-        return False
-    return isinstance(attributes, dict) and attributes.get("format") == DATASET.format
+    """Whether a dataset lies at a path; what cannot be read is none, and refused by who reads tables there."""
+    with suppress(StorageError):
+        return segments.is_dataset(path)
+    return False
 
 
 def rows_to_predict(

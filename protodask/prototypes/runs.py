@@ -36,15 +36,13 @@ from protodask.errors import FormatError, InputError, StorageError
 from protodask.places import mask
 from protodask.prototypes.solver import Evaluation, Function
 
-RUN_FORMAT = "protodask-run"
-RUN_VERSION = 1
 HISTORY_FILE = "history.json"
 """Written last: a run that has it is finished."""
 
 RECORD = RecordKind(
     "run",
-    RUN_FORMAT,
-    RUN_VERSION,
+    "protodask-run",
+    1,
     "Give the folder that `run_dir` named.",
     "Remove the run directory and start the run again.",
 )
@@ -102,7 +100,7 @@ class RunDirectory:
     def open(cls, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> RunDirectory:
         """Make the directory, or take up the run in it if it has the same settings."""
         where = run_place(path)
-        record = {"format": RUN_FORMAT, "version": RUN_VERSION, **json.loads(json.dumps(settings))}
+        record = {"format": RECORD.format, "version": RECORD.version, **json.loads(json.dumps(settings))}
         with storage_errors(where, "writing"):
             make_folder(os.path.realpath(where))
             file = os.path.join(where, SETTINGS_FILE)

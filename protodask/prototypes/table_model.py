@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from protodask.data.arrays.model_arrays import write_array
 from protodask.data.format.schema import Column, Label, feature_names
 from protodask.data.places.locations import locate, open_store
-from protodask.data.places.records import Fields, RecordKind, describe_columns, recognize, seal, unseal
+from protodask.data.places.records import Fields, RecordKind, describe_columns, recognize, unseal
 from protodask.data.places.references import follow
-from protodask.data.places.storage import Kind, find_group, published, read_stable
+from protodask.data.places.storage import find_group, published, read_stable
 from protodask.errors import FormatError
 from protodask.prototypes.tiles import Precision
 
@@ -115,14 +115,14 @@ def read_precision(fields: Fields, name: str) -> Precision:
 def write_model(
     path: str | os.PathLike[str],
     overwrite: bool,
-    kind: Kind,
+    kind: RecordKind,
     record: Mapping[str, Any],
     arrays: Iterable[tuple[str, NDArray[Any], str]],
 ) -> None:
     """Write the record of a model and its arrays, by name, values and type, whole or not at all."""
     import zarr
 
-    sealed = seal(record, kind.name)
+    sealed = kind.sealed(record)
     with published(locate(path), overwrite, kind) as place:
         group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
         for array in arrays:

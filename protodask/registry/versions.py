@@ -16,7 +16,7 @@ from protodask.data.places.registry_state import VERSION_FILE, VERSIONS, Entry, 
 from protodask.data.places.storage import read_attributes
 from protodask.errors import FormatError, ProtodaskError
 from protodask.places import mask
-from protodask.prototypes.fitting import FITS
+from protodask.prototypes.fitting import fits_of
 from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.persistence import MODEL, model_fingerprint
 from protodask.robust.model import ROBUST_MODEL, RobustModel, load_robust_model, robust_fingerprint
@@ -111,8 +111,7 @@ def fingerprint_of(model: Model) -> str:
 
 def record_of(model: Model, number: int, note: str | None, metrics: Mapping[str, Any] | None) -> dict[str, Any]:
     """The sealed record of a version: what is known of a model besides its numbers."""
-    fits = model.provenance.get(FITS) if isinstance(model, PrototypeSet) else [model.provenance]
-    trainings = [fit for fit in fits if isinstance(fit, Mapping)] if isinstance(fits, list) else []
+    trainings = fits_of(model.provenance) if isinstance(model, PrototypeSet) else [model.provenance]
     last: Mapping[str, Any] = trainings[-1] if trainings else {}
     settings, rows, environment = last.get("config"), last.get("rows"), last.get("environment")
     return RECORD.sealed(

@@ -139,10 +139,6 @@ class RobustClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.run_dir = run_dir
         self.on_pass = on_pass
 
-    def __sklearn_clone__(self) -> RobustClassifier:
-        # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
-        return type(self)(**self.get_params(deep=False))
-
     def fit(self, rows: Any, y: Any = None, sample_weight: Any = None) -> RobustClassifier:
         """Train on rows and labels (N,) of two or more classes.
 
@@ -251,10 +247,7 @@ class RobustClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.n_iter_ = max(model.passes)
         self.classes_: NDArray[Any] = labels
         self.n_features_in_ = model.n_features
-        if names is not None:
-            self.feature_names_in_ = np.asarray(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self._take_names(names)
 
     def _model(self) -> RobustModel:
         check_is_fitted(self, "model_")

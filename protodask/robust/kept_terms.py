@@ -24,7 +24,7 @@ from protodask.data.arrays.plain_arrays import ArraySpec
 from protodask.data.format.schema import TARGET, WEIGHT, Label
 from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.records import RecordKind, recognize, unseal
-from protodask.data.places.storage import Kind, find_group, published
+from protodask.data.places.storage import find_group, published
 from protodask.engine import Arrays, Block, Engine, Source, array_source
 from protodask.engine.records import Floats
 from protodask.errors import InputError, StorageError
@@ -35,11 +35,9 @@ from protodask.robust.passes import Samples, tiles
 from protodask.robust.terms import Terms
 from protodask.robust.uncertain_rows import UncertainRows
 
-TERMS = Kind("terms", "protodask-robust-terms")
-
-RECORD = RecordKind(
+TERMS = RecordKind(
     "store of the terms of a robust fit",
-    TERMS.format,
+    "protodask-robust-terms",
     1,
     "Choose another place, or remove what is there.",
     "Remove the whole store: the fit computes it again.",
@@ -188,17 +186,17 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
     found = _stored_place(where, wanted)
     if found is not None:
         group, key = found
-        return ArrayStore(group, layout, form.specs, key, RECORD.remedy)
+        return ArrayStore(group, layout, form.specs, key, TERMS.remedy)
     _require_space(where, form.row_bytes * layout.n_rows)
     key = store_key()
     with published(where, False, TERMS) as aside:
         store = ArrayStore(aside, layout, form.specs, key)
         with storage_errors(where, "writing"):
-            store.create(RECORD.sealed({**wanted, "rows": layout.n_rows, "key": key}))
+            store.create(TERMS.sealed({**wanted, "rows": layout.n_rows, "key": key}))
         engine.map(data.source, pack_block, data.rows_of, form, sink=store, label="terms")
     engine.forget(data.source)
     # At a URL they lie in a generation below it.
-    return ArrayStore(find_group(where)[0], layout, form.specs, key, RECORD.remedy)
+    return ArrayStore(find_group(where)[0], layout, form.specs, key, TERMS.remedy)
 
 
 def _stored_place(where: str, wanted: dict[str, Any]) -> tuple[str, str] | None:
@@ -208,7 +206,7 @@ def _stored_place(where: str, wanted: dict[str, Any]) -> tuple[str, str] | None:
     place, attributes = find_group(where)
     if attributes is None and is_url(where):
         return None
-    fields = unseal(recognize(attributes, RECORD, where))
+    fields = unseal(recognize(attributes, TERMS, where))
     differing = [name for name, value in wanted.items() if fields.record.get(name) != value]
     if differing:
         raise InputError(

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array
 from protodask.data.format.schema import Column, Label, feature_names
 from protodask.data.places.records import Fields, RecordKind, Relative, hash_json
-from protodask.data.places.storage import Kind
 from protodask.engine.records import Floats, taken
 from protodask.errors import FormatError, InputError, count
 from protodask.prototypes.table_model import FIT_AGAIN, find_model, read_table, table_fields, write_model
@@ -30,11 +29,9 @@ from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Fo
 from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
 
-ROBUST_MODEL = Kind("robust model", "protodask-robust-model")
-
-RECORD = RecordKind(
+ROBUST_MODEL = RecordKind(
     "robust model",
-    ROBUST_MODEL.format,
+    "protodask-robust-model",
     1,
     "Make one with `fit_robust()`.",
     FIT_AGAIN,
@@ -185,8 +182,6 @@ class RobustModel:
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the model to a Zarr store, whole or not at all."""
         record = {
-            "format": RECORD.format,
-            "version": RECORD.version,
             **table_fields(self),
             "features": list(self.features),
             "config": self.config.as_dict(),
@@ -206,7 +201,7 @@ def codes_of(decision: Floats) -> NDArray[np.intp]:
 
 def load_robust_model(path: str | os.PathLike[str]) -> RobustModel:
     """Read a model; whatever is wrong with it is a `FormatError`. `REGISTRY@ALIAS` is a version in a registry."""
-    return find_model(path, RECORD, _parse, _digest)
+    return find_model(path, ROBUST_MODEL, _parse, _digest)
 
 
 def robust_fingerprint(model: RobustModel) -> str:

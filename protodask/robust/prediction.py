@@ -9,23 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.arrays.array_store import store_key
 from protodask.data.arrays.plain_arrays import ArraySpec
+from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Label
 from protodask.data.places.locations import locate
 from protodask.data.places.records import RecordKind
-from protodask.data.places.storage import Kind
+from protodask.data.places.storage import check_outside
 from protodask.data.tables.table_files import label_column, published_rows
 from protodask.engine import Arrays, Block, EngineLike, Source, open_engine
 from protodask.robust.kept_terms import RowsOfBlock
 from protodask.robust.model import RobustModel, codes_of, robust_fingerprint
 from protodask.robust.passes import tiles
 
-ROBUST_PREDICTIONS = Kind("robust predictions", "protodask-robust-predictions")
-
-RECORD = RecordKind(
+ROBUST_PREDICTIONS = RecordKind(
     "robust predictions",
-    ROBUST_PREDICTIONS.format,
+    "protodask-robust-predictions",
     1,
     "Make them with `protodask robust predict`.",
     "Predict again, or restore the predictions from a copy.",
@@ -69,24 +67,22 @@ def predict_robust(
     """
     name = model.certifying(formulation)
     where = locate(out)
-    record = RECORD.sealed(
-        {
-            "model": robust_fingerprint(model),
-            "formulation": name,
-            "classes": list(model.classes),
-            "rows": source.layout.n_rows,
-            "identity": store_key(),
-        }
-    )
+    if isinstance(source, Dataset):
+        check_outside(where, source.path)
+    record = {
+        "model": robust_fingerprint(model),
+        "formulation": name,
+        "classes": list(model.classes),
+        "rows": source.layout.n_rows,
+    }
     arrays = (
         ArraySpec(PREDICTED, "int32"),
         ArraySpec(DECISION, "float64", len(model.weights)),
         ArraySpec(CERTIFIED, "float64"),
     )
     columns = partial(_columns, model.classes)
-    kind, layout = ROBUST_PREDICTIONS, source.layout
     with (
-        published_rows(where, overwrite, kind, record, layout, arrays, columns) as sink,
+        published_rows(where, overwrite, ROBUST_PREDICTIONS, record, source.layout, arrays, columns) as sink,
         open_engine(engine) as opened,
     ):
         rows = opened.map(source, predict_block, opened.share(model), rows_of, name, sink=sink, label="predict")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.format.dataset import Dataset, UnweightedSource, no_dataset
+from protodask.data.format.dataset import Dataset, no_dataset, unweighted
 from protodask.data.format.schema import FEATURES, Column
 from protodask.data.places.own_folder import temporary_folder
 from protodask.engine import Block, Engine, EngineLike, open_engine
@@ -162,7 +162,7 @@ def uncertain_dataset(data: Dataset, config: RobustConfig) -> UncertainSource:
     counted = config.weighted or not (data.has_weight or data.has_inclusion)
     columns = columns_of_table(data.columns)
     return UncertainSource(
-        source=data if counted else UnweightedSource(data),
+        source=data if counted else unweighted(data),
         rows_of=RowsOfColumns(columns),
         features=columns.features,
         classes=data.classes,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from protodask.engine.connect import ENCRYPTED, TlsFiles, connect_client, version_reader
-from protodask.errors import ClusterError, some
+from protodask.errors import ClusterError, refusing, some
 from protodask.security.expiry import CertificateReport, certificate_reports
 from protodask.security.probe import ClientProbe, probe_from_worker, said
 
@@ -120,14 +120,9 @@ def check_cluster(
         async def look_over() -> Report:
             return await _look_over(client, address, encrypted, certificates, storage)
 
-        try:
+        seen, remedy = f"The scheduler at {address} stopped answering", "Check that it still runs, and repeat."
+        with refusing((OSError, TimeoutError), "connection-lost", seen, remedy, ClusterError):
             report: Report = client.sync(look_over)
-        except (OSError, TimeoutError) as error:
-            raise ClusterError(
-                "connection-lost",
-                f"The scheduler at {address} stopped answering ({error}).",
-                "Check that it still runs, and repeat.",
-            ) from error
     return report
 
 

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from protodask.data.places.locations import is_url, locate
-from protodask.data.places.storage import Kind, check_free, published, write_marker
+from protodask.data.places.records import Kind
+from protodask.data.places.storage import check_free, published, write_marker
 from protodask.errors import InputError
 from protodask.security.certificates import (
     CA_FILE,
@@ -24,7 +25,6 @@ from protodask.security.certificates import (
 )
 
 CERTIFICATES = Kind("folder of certificates", "protodask-certificates")
-CERTIFICATES_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -76,5 +76,5 @@ def write_certificates(
     made: Certificates = make_certificates(hosts, days)
     with published(where, overwrite, CERTIFICATES) as place:
         made.write(place)
-        write_marker(place, {"format": CERTIFICATES.format, "version": CERTIFICATES_VERSION})
+        write_marker(place, {"format": CERTIFICATES.format, "version": 1})
     return CertificatesWritten(where, made.hosts, made.expires)

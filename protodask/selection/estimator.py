@@ -102,10 +102,7 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, RowsClassifierMixin, BaseEstimato
         self.search_: SearchResult = found
         self.best_score_ = -chosen.mean
         self.n_features_in_ = best.n_features_in_
-        if hasattr(best, "feature_names_in_"):
-            self.feature_names_in_ = best.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self._take_names(getattr(best, "feature_names_in_", None))
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -115,8 +112,7 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, RowsClassifierMixin, BaseEstimato
 
     @property
     def classes_(self) -> NDArray[Any]:
-        classes: NDArray[Any] = self.best_estimator_.classes_
-        return classes
+        return self.best_estimator_.classes_
 
     @property
     def cv_results_(self) -> dict[str, NDArray[Any]]:

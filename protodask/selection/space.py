@@ -108,5 +108,4 @@ def _shifted_points(number: int, seed: int) -> NDArray[np.float64]:
     points = qmc.Sobol(2, scramble=False, bits=32).random_base2((number - 1).bit_length())[:number]
     shift = stream_key(seed, _STREAM, np.arange(2)) >> np.uint64(32)
     whole = np.asarray(points * 2.0**32).astype(np.uint64) ^ shift
-    shares: NDArray[np.float64] = (whole + 0.5) / 2.0**32
-    return shares
+    return (whole + 0.5) / 2.0**32

@@ -15,11 +15,11 @@ from sklearn.model_selection import StratifiedGroupKFold
 from support.errors import refused
 
 from protodask.engine import Block, Engine, Layout, Source, array_source, thread_engine, zip_sources
+from protodask.engine.sources import DerivedSource
 from protodask.errors import InputError
 from protodask.prototypes import folds as module
 from protodask.prototypes.folds import (
     FoldAssignment,
-    FoldedSource,
     GroupCounts,
     check_training_parts,
     count_groups,
@@ -350,7 +350,7 @@ def test_folded_source__of_a_store_adds_the_folds_to_its_blocks() -> None:
     stored = Stored(rows(), 64, "abc")
     assignment = make_folds(ENGINE, stored, 3)
     folded = folded_source(stored, assignment)
-    assert isinstance(folded, FoldedSource)
+    assert isinstance(folded, DerivedSource)
     assert folded.key.startswith("abc")
     assert assignment.key in folded.key
     assert not folded.resident
@@ -380,7 +380,7 @@ def test_folded_source__of_zipped_sources_wraps_what_has_the_target() -> None:
     before = scores.reads
     np.testing.assert_array_equal(fold_of_all(folded), all_folds(assignment, stored))
     assert set(folded.read(0).arrays) == {"features", "target", "fold", "scores"}
-    wrapped = [leaf for leaf in getattr(folded, "parts", ()) if isinstance(leaf, FoldedSource)]
+    wrapped = [leaf for leaf in getattr(folded, "parts", ()) if isinstance(leaf, DerivedSource)]
     assert [leaf.base for leaf in wrapped] == [stored]
     assert scores.reads > before
 

@@ -323,6 +323,16 @@ def test_predict_robust__writes_what_the_model_says(n_classes: int, tmp_path: Pa
     assert sums.certified == expected.certified
 
 
+def test_predict_robust__into_the_dataset_that_is_read_is_refused(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(60, 2)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    model, rows_of = fit_robust(data, CONFIG).model, RowsOfColumns(uncertain_columns(data.feature_names))
+    before = sorted((tmp_path / "data.zarr").rglob("*"))
+    with refused("places-overlap", tmp_path / "data.zarr", "inside"):
+        predict_robust(model, data, rows_of, tmp_path / "data.zarr" / "found")
+    assert sorted((tmp_path / "data.zarr").rglob("*")) == before
+
+
 def test_predict_block__in_tiles_is_that_of_all_rows(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     model = fit_robust(known.data, RobustConfig("S", gap=1e-2)).model
     block, rows_of = known.data.read(1), RowsOfColumns(uncertain_columns(known.data.feature_names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import cache, partial
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from protodask.cli.progress import Reporter
     from protodask.engine import Engine
     from protodask.pipeline.file.definition import Pipeline
-    from protodask.pipeline.state.dry_run import Cost, StepPlan
+    from protodask.pipeline.state.dry_run import Cost
     from protodask.pipeline.state.runner import Part
     from protodask.pipeline.steps.base import Step
     from protodask.pipeline.steps.fit import FitStep
@@ -239,7 +239,9 @@ def _dry_run(definition: Pipeline, part: Part, computing: Computing) -> Answer:
             return plan_step(step, opened()[0])
 
         plans = dry_run(definition, part, estimate)
-    return Answer(lambda: [plan.describe() for plan in plans], _told_dry_run(plans))
+    rows = [[str(plan.step.number), plan.step.name, plan.verdict, _cost(plan.cost), plan.why] for plan in plans]
+    told = Table(["", "step", "verdict", "cost", "why"], rows, whole=True)
+    return Answer(lambda: [plan.describe() for plan in plans], [told])
 
 
 def _told_run(outcome: RunEnded) -> Iterator[Piece]:
@@ -262,11 +264,6 @@ def _told_run(outcome: RunEnded) -> Iterator[Piece]:
             yield f"The run ends here: {' '.join(outcome.reasons)}"
         case "refused":
             yield f"A gate said no: {' '.join(outcome.reasons)}"
-
-
-def _told_dry_run(plans: Sequence[StepPlan]) -> Iterator[Piece]:
-    rows = [[str(plan.step.number), plan.step.name, plan.verdict, _cost(plan.cost), plan.why] for plan in plans]
-    yield Table(["", "step", "verdict", "cost", "why"], rows, whole=True)
 
 
 def _cost(cost: Cost) -> str:

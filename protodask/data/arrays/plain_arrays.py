@@ -58,7 +58,7 @@ def make_array(
     """
     from zarr.codecs import BytesCodec, Crc32cCodec
 
-    made: zarr.Array[Any] = group.create_array(
+    return group.create_array(
         array.name,
         shape=array.shape,
         chunks=array.chunks,
@@ -70,7 +70,6 @@ def make_array(
         dimension_names=dims,
         config=config,
     )
-    return made
 
 
 @dataclass(frozen=True)

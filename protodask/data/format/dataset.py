@@ -21,7 +21,8 @@ from protodask.data.format.summary import Summary
 from protodask.data.places.locations import is_remote, is_url, locate
 from protodask.data.places.records import describe_columns
 from protodask.data.places.storage import find_group, group_exists, own_attributes, read_stable, version_of
-from protodask.engine import Block, Layout
+from protodask.engine import Block, Layout, Source
+from protodask.engine.sources import DerivedSource
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, named_twice, some
 from protodask.places import mask, mask_text
 
@@ -304,31 +305,17 @@ class Dataset:
         }
 
 
-@dataclass(frozen=True)
-class UnweightedSource:
+def unweighted(data: Dataset) -> Source:
     """A dataset whose weights do not count: every row stands for itself, those of weight zero too.
 
     Its blocks have no weights and no inclusion probabilities, so that they are not cached either.
     """
+    return DerivedSource(data, _without_weights, "unweighted")
 
-    data: Dataset
 
-    @property
-    def layout(self) -> Layout:
-        return self.data.layout
-
-    @property
-    def key(self) -> str:
-        return f"{self.data.key}/unweighted"
-
-    @property
-    def resident(self) -> bool:
-        return self.data.resident
-
-    def read(self, number: int) -> Block:
-        block = self.data.read(number)
-        kept = {name: array for name, array in block.arrays.items() if name not in (WEIGHT.name, INCLUSION.name)}
-        return Block(block.number, block.start, kept)
+def _without_weights(block: Block) -> Block:
+    kept = {name: array for name, array in block.arrays.items() if name not in (WEIGHT.name, INCLUSION.name)}
+    return Block(block.number, block.start, kept)
 
 
 def no_dataset(given: object) -> InputError:

@@ -69,8 +69,7 @@ class Summary:
     @property
     def deviation(self) -> Floats:
         """Standard deviation `sqrt(squares / weight)` (D,), of the population."""
-        deviation: Floats = np.sqrt(self.squares / self.weight) if self.weight > 0 else np.zeros_like(self.squares)
-        return deviation
+        return np.sqrt(self.squares / self.weight) if self.weight > 0 else np.zeros_like(self.squares)
 
     @property
     def constant(self) -> NDArray[np.bool_]:

@@ -125,6 +125,8 @@ def _found(
 
 def check_new(new: bool, unless_in: Path | None, settle: float, append: bool, overwrite: bool, out: Path) -> None:
     """Refuse settings that contradict each other."""
+    if append and overwrite:
+        raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
     check_settle(settle)
     if new and overwrite:
         raise InputError(

@@ -52,11 +52,17 @@ def hash_json(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class RecordKind:
-    """What a record is of, and what to do where there is none or it is damaged."""
+class Kind:
+    """What is written: how it is called, and how one is told from what must not be overwritten."""
 
     name: str
     format: str
+
+
+@dataclass(frozen=True)
+class RecordKind(Kind):
+    """What a record is of, and what to do where there is none or it is damaged."""
+
     version: int
     make: str
     remedy: str

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from protodask.data.places.bounded import parse_json, read_json, read_object
@@ -43,6 +42,7 @@ from protodask.data.places.locations import (
     written_over,
 )
 from protodask.data.places.locks import sweep, writing_alone
+from protodask.data.places.records import Kind
 from protodask.data.places.references import LOOKS, check_no_version, read_while_changing
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
@@ -139,19 +139,6 @@ def read_stable(path: str, read: Callable[[], T]) -> T:
     return read_while_changing(lambda: version_of(path), lambda _: read())
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What is written: how it is called, and how one is told from what must not be overwritten."""
-
-    name: str
-    format: str
-
-    def owns(self, path: str) -> bool:
-        """Whether what lies at `path` is one of these."""
-        attributes = read_marker(path) or read_attributes(path)
-        return isinstance(attributes, dict) and attributes.get("format") == self.format
-
-
 DATASET = Kind("dataset", "protodask-dataset")
 
 MARKER = "_protodask.json"
@@ -168,6 +155,12 @@ def read_marker(path: str) -> object:
         raise
     except (OSError, ValueError):
         return None
+
+
+def is_one(path: str, kind: Kind) -> bool:
+    """Whether what lies at `path` is of a kind."""
+    attributes = read_marker(path) or read_attributes(path)
+    return isinstance(attributes, dict) and attributes.get("format") == kind.format
 
 
 def write_marker(path: str, record: Mapping[str, Any]) -> None:
@@ -210,11 +203,11 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
     check_no_version(path)
     with storage_errors(path, "looking at"):
         sweep(path)
-        if not is_taken(path) or (overwrite and kind.owns(path)):
+        if not is_taken(path) or (overwrite and is_one(path, kind)):
             if not is_url(path):
                 check_writable(path)
             return
-        if is_url(path) and kind.owns(path):
+        if is_url(path) and is_one(path, kind):
             with suppress(OSError):  # one may be allowed to look only
                 remove_replaced(path)
     if not overwrite:

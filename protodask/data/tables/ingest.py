@@ -83,8 +83,6 @@ def ingest(
     not have. Files that changed within the last `settle` seconds are left for the next time, and so are those that
     change meanwhile. If nothing is new, what lies at `out` stays as it is.
     """
-    if append and overwrite:
-        raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
     check_new(new, unless_in, settle, append, overwrite, out)
     for name, given in (("categorical", categorical), ("drop", drop), ("feature_names", feature_names)):
         if isinstance(given, str):  # whose letters would be taken for names

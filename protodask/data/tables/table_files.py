@@ -21,7 +21,8 @@ from protodask.data.places.bounded import PIECE_BYTES
 from protodask.data.places.local_files import place_aside, remove
 from protodask.data.places.locations import gone, is_url, storage_errors
 from protodask.data.places.locks import writing_alone
-from protodask.data.places.storage import Kind, check_free, published, read_marker, write_marker
+from protodask.data.places.records import Kind, RecordKind
+from protodask.data.places.storage import check_free, published, read_marker, write_marker
 from protodask.data.places.whole_files import check_file_free, write_whole
 from protodask.engine import Arrays, Layout, Sink
 from protodask.errors import InputError, needed
@@ -81,7 +82,7 @@ def check_rows_free(where: str, overwrite: bool, kind: Kind) -> None:
 def published_rows(
     where: str,
     overwrite: bool,
-    kind: Kind,
+    kind: RecordKind,
     record: Mapping[str, Any],
     layout: Layout,
     arrays: Sequence[ArraySpec],
@@ -91,9 +92,10 @@ def published_rows(
     """Hand out a sink for what is found of each block, which is at `where` once the body is done, whole or not at all.
 
     By the ending of the place it is a table with these `columns`, in a folder of Parquet files or in one CSV file, or
-    else a Zarr group with these `arrays`. A folder and a group have the `record`, with its `identity`, and what
-    `finish` puts there after the blocks.
+    else a Zarr group with these `arrays`. A folder and a group have the `record`, with an `identity` of its own, and
+    what `finish` puts there after the blocks.
     """
+    sealed = kind.sealed({**record, "identity": store_key()})
     if is_csv(where):
         with _csv_file(where, overwrite, layout.n_blocks, columns) as lines:
             yield lines
@@ -107,11 +109,11 @@ def published_rows(
         )
     with published(where, overwrite, kind) as place:
         if is_parquet(where):
-            create_folder(place, record)
-            yield FolderSink(place, record["identity"], columns)
+            create_folder(place, sealed)
+            yield FolderSink(place, sealed["identity"], columns)
         else:
             store = ArrayStore(place, layout, tuple(arrays), store_key())
-            store.create(record)
+            store.create(sealed)
             yield store
         if finish is not None:
             finish(place)

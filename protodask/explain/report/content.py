@@ -17,6 +17,7 @@ from protodask.explain.familiarity import FamiliarityReference
 from protodask.explain.report.drift import ALARMS, Drift, FeatureDrift, alarm
 from protodask.explain.report.statistics import Quality, WorstErrors
 from protodask.prototypes.batches import Batch
+from protodask.prototypes.fitting import fits_of
 from protodask.prototypes.model import PrototypeSet
 from protodask.selection.results import SearchResult
 
@@ -69,9 +70,8 @@ class Content:
 
     @property
     def fits(self) -> list[Mapping[str, Any]]:
-        """What the model says of the fits it comes from; provenance may hold anything."""
-        found = self.model.provenance.get("fits")
-        return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list) else []
+        """What the model says of the fits it comes from."""
+        return fits_of(self.model.provenance)
 
     @property
     def is_other_training(self) -> bool:

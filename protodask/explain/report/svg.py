@@ -30,7 +30,6 @@ VARIABLES = {
 }
 """Variables of the page's style sheet by the colours of the plots."""
 
-ATTRIBUTES = ("fill", "stroke", "stop-color")
 DECLARATION = re.compile(r"\s*([\w-]+)\s*:\s*([^;]+?)\s*(?:;|$)")
 REFERENCE = re.compile(r"url\(#([^)]+)\)")
 MISSING_LETTER = r"Glyph \d+ .* missing from"
@@ -104,9 +103,6 @@ def _rewrite(element: ElementTree.Element, prefix: str, styles: Styles) -> None:
             del element.attrib[key]
             if declarations := _declarations(value, prefix):
                 element.set("class", styles.class_of(declarations))
-        elif key in ATTRIBUTES and value.lower() in VARIABLES:
-            del element.attrib[key]
-            element.set("class", styles.class_of(f"{key}:{_colored(value)}"))
         elif "url(#" in value:
             element.set(key, _referring(value, prefix))
 

@@ -36,9 +36,7 @@ def number(value: float | None, digits: int = 4) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if float(value).is_integer() and abs(value) < 1e9:
-        return f"{value:,.0f}".replace("-", "−")
-    if 10**digits <= abs(value) < 1e9:
+    if abs(value) < 1e9 and (float(value).is_integer() or abs(value) >= 10**digits):
         return f"{value:,.0f}".replace("-", "−")
     return f"{value:.{digits}g}".replace("-", "−")
 

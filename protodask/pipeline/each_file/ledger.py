@@ -23,7 +23,7 @@ from protodask.data.news.new_sources import NewFile
 from protodask.data.places.bounded import open_inside, open_to_append
 from protodask.data.places.local_files import delete, flush, flush_handle
 from protodask.data.places.locations import is_url, locate
-from protodask.data.places.storage import Kind
+from protodask.data.places.records import RecordKind
 from protodask.data.tables.source_files import (
     DigestCache,
     SourceFile,
@@ -35,8 +35,6 @@ from protodask.data.tables.source_files import (
 from protodask.errors import FormatError, StorageError, count
 from protodask.pipeline.steps.base import StepNews
 from protodask.pipeline.steps.predict import PredictStep
-
-SCORED_FILES = Kind("folder of scored files", "protodask-scored-files")
 
 LEDGER = "_ledger.jsonl"
 
@@ -50,6 +48,10 @@ MAX_LINE_BYTES = 2**16
 """No line of a ledger is longer; a name has at most 4096 bytes."""
 
 RESTORE = "Restore it from a copy, or score into another folder."
+
+SCORED_FILES = RecordKind(
+    "folder of scored files", "protodask-scored-files", 1, "Make one with `each_file` of `protodask predict`.", RESTORE
+)
 
 Fate = Literal["waiting", "new", "repeated"]
 """Of a file: it changed a moment ago; its content is in no part yet; another file has it, in a part or still new."""

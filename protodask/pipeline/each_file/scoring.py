@@ -18,15 +18,14 @@ from protodask.data.news.new_sources import NewFile
 from protodask.data.places.local_files import delete, make_durable, place_aside, remove
 from protodask.data.places.locations import full_disk_of, locate, storage_errors
 from protodask.data.places.locks import sole_writer
-from protodask.data.places.records import Fields, RecordKind, recognize, unseal
-from protodask.data.places.storage import check_outside, read_marker, write_marker
+from protodask.data.places.records import Fields, recognize, unseal
+from protodask.data.places.storage import check_outside, is_one, read_marker, write_marker
 from protodask.data.tables.small_files import is_small
 from protodask.data.tables.source_files import DigestCache, Unusable, cache_beside, files_of
 from protodask.data.tables.table_files import check_parquet, is_parquet
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, count, some
 from protodask.pipeline.each_file.ledger import (
-    RESTORE,
     SCORED_FILES,
     Ledger,
     Repeated,
@@ -55,10 +54,6 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.prediction_columns import check_kept
 from protodask.prototypes.rows_to_score import is_dataset
-
-RECORD = RecordKind(
-    SCORED_FILES.name, SCORED_FILES.format, 1, "Make one with `each_file` of `protodask predict`.", RESTORE
-)
 
 BATCH_FILES = 64
 """Small files that are noted together: the fewer the notes, the less a run waits for the disk; what is not noted when a
@@ -373,7 +368,7 @@ def _is_there(where: str) -> bool:
     """Whether the folder is there; False where nothing is, or an empty one. What is there may be nothing else."""
     if not os.path.lexists(where):
         return False
-    if SCORED_FILES.owns(where):
+    if is_one(where, SCORED_FILES):
         return True
     if os.path.isdir(where) and not os.listdir(where):
         return False
@@ -397,7 +392,7 @@ def _create(where: str, schema: bytes) -> None:
     aside = place_aside(where)
     try:
         os.makedirs(aside)
-        write_marker(aside, RECORD.sealed(record))
+        write_marker(aside, SCORED_FILES.sealed(record))
         make_durable(aside)
         os.rename(aside, where)
     except BaseException:
@@ -407,7 +402,7 @@ def _create(where: str, schema: bytes) -> None:
 
 def read_record(where: str) -> Fields:
     """The record of a folder, checked."""
-    return unseal(recognize(read_marker(where), RECORD, where))
+    return unseal(recognize(read_marker(where), SCORED_FILES, where))
 
 
 def _read_schema(where: str, model: PrototypeSet, keep: Sequence[str]) -> bytes:

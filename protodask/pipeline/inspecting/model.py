@@ -52,9 +52,9 @@ def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str,
 
 def describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
     """What predictions are of."""
-    from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, RECORD  # which brings what makes them
+    from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS  # which brings what makes them
 
-    fields = unseal(recognize(record, RECORD, path))
+    fields = unseal(recognize(record, PREDICTIONS, path))
     return {
         "kind": "predictions",
         "path": mask(path),

@@ -16,9 +16,9 @@ from protodask.data.places.records import describe_columns, recognize, unseal
 from protodask.places import mask
 from protodask.prototypes.runs import RunDirectory, read_history, read_log
 from protodask.robust.bundle_run import STAGE
-from protodask.robust.kept_terms import RECORD as TERMS_RECORD
+from protodask.robust.kept_terms import TERMS
 from protodask.robust.model import RobustModel, robust_fingerprint
-from protodask.robust.prediction import RECORD
+from protodask.robust.prediction import ROBUST_PREDICTIONS
 
 PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)
 """The log of the passes of one plane."""
@@ -26,7 +26,7 @@ PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)
 
 def describe_robust_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
     """What robust predictions are of."""
-    fields = unseal(recognize(record, RECORD, path))
+    fields = unseal(recognize(record, ROBUST_PREDICTIONS, path))
     return {
         "kind": "robust predictions",
         "path": mask(path),
@@ -39,7 +39,7 @@ def describe_robust_predictions(record: dict[str, Any], path: str) -> dict[str, 
 
 def describe_terms(record: dict[str, Any], path: str) -> dict[str, Any]:
     """What the terms of robust fits are of."""
-    fields = unseal(recognize(record, TERMS_RECORD, path))
+    fields = unseal(recognize(record, TERMS, path))
     return {
         "kind": "terms of robust fits",
         "path": mask(path),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from protodask.data import Label
     from protodask.engine import Engine
     from protodask.evaluation.calibration import LeftOutLoss
-    from protodask.prototypes.model import PrototypeSet
     from protodask.prototypes.splines import SplineCalibration
 
 
@@ -101,6 +100,7 @@ class CalibrateStep(KnownRows, Step):
         from protodask.data.places.locations import locate
         from protodask.data.places.storage import check_free, check_outside
         from protodask.evaluation.calibration import fit_calibration, left_out_loss
+        from protodask.prototypes.fitting import fits_of
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import CALIBRATION, MODEL, save_model
 
@@ -119,15 +119,7 @@ class CalibrateStep(KnownRows, Step):
         entry = {"dataset": key, "finished": datetime.now(UTC).isoformat(timespec="seconds")}
         calibrated = replace(model, calibration=calibration, provenance={**model.provenance, CALIBRATION: entry})
         save_model(calibrated, where, overwrite=self.overwrite)
-        seen = key is not None and key in _trained_on(model)
+        seen = key is not None and any(fit.get("dataset") == key for fit in fits_of(model.provenance))
         harms = left_out is not None and left_out.calibrated > left_out.raw
         notes = tuple(note for note, holds in ((SEEN_BEFORE, seen), (HARMS, harms)) if holds)
         return ModelCalibrated(where, model.classes, calibration, left_out, notes)
-
-
-def _trained_on(model: PrototypeSet) -> set[object]:
-    """The keys of the datasets that a model was trained on."""
-    from protodask.prototypes.fitting import FITS
-
-    fits = model.provenance.get(FITS)
-    return {fit.get("dataset") for fit in fits if isinstance(fit, Mapping)} if isinstance(fits, list) else set()

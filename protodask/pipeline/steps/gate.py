@@ -188,11 +188,7 @@ class GateStep(KnownRows, Answering):
                 "Give results with limits, or model, champion and data, or both.",
             )
         check_limits(self.limits)
-        check_bootstrap(self.margin, self.confidence, self.draws)
-        if self.newest is not None and self.newest < 1:
-            raise InputError(
-                "bad-setting", f"newest is {self.newest}.", "Give the number of rows at the end to look at, at least 1."
-            )
+        check_bootstrap(self.margin, self.confidence, self.draws, self.newest)
 
     def stops_at_no(self) -> bool:
         return self.if_no == "stop"

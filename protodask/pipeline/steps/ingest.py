@@ -138,8 +138,6 @@ class IngestStep(Step):
     def check(self) -> None:
         from protodask.data.news.new_sources import check_new
 
-        if self.appends and self.overwrite:
-            raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
         check_new(self.new, self.unless_in, self.settle, self.appends, self.overwrite, self.out)
 
     def perform(self, engine: Engine, listen: Listener = nobody) -> DatasetWritten:

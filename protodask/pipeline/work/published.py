@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from protodask.data.places.locks import sweep
-from protodask.data.places.storage import Kind, check_free
+from protodask.data.places.records import Kind
+from protodask.data.places.storage import check_free, is_one
 from protodask.data.places.whole_files import check_file_free, replace_file
 from protodask.errors import OutputExistsError
 from protodask.prototypes.model import load_model
@@ -38,7 +39,7 @@ def is_published(where: str, run_dir: str, overwrite: bool, kind: Kind) -> bool:
     try:
         check_free(where, overwrite, kind)
     except OutputExistsError:
-        if not run_has_ended(run_dir) or not kind.owns(where):
+        if not run_has_ended(run_dir) or not is_one(where, kind):
             raise
         return True
     return False

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Column, write_dataset
-from protodask.data.format.dataset import UnweightedSource
+from protodask.data.format.dataset import unweighted
 from protodask.engine import Source, array_source
 
 Arrays = dict[str, NDArray[Any]]
@@ -25,8 +25,8 @@ def test_unweighted_source__has_all_but_the_weights(tmp_path: Path) -> None:
     }
     columns = (Column("a"), Column("b"))
     data = write_dataset(array_source(arrays, 32), tmp_path / "data", classes=(0, 1), columns=columns, block_rows=32)
-    source: Source = pickle.loads(pickle.dumps(UnweightedSource(data)))  # as it comes to a worker
-    assert source == UnweightedSource(data)
+    source: Source = pickle.loads(pickle.dumps(unweighted(data)))  # as it comes to a worker
+    assert source == unweighted(data)
     assert source.layout == data.layout
     assert source.key != data.key, "cached blocks of one must not be taken for those of the other"
     assert not source.resident

@@ -10,7 +10,8 @@ import pyarrow.parquet
 import pytest
 from support.errors import refused
 
-from protodask.data.places.storage import MARKER, Kind, read_marker
+from protodask.data.places.records import RecordKind
+from protodask.data.places.storage import MARKER, read_marker
 from protodask.data.tables.table_files import (
     FolderSink,
     check_parquet,
@@ -22,7 +23,7 @@ from protodask.data.tables.table_files import (
 from protodask.engine import Layout
 from protodask.errors import StorageError
 
-KIND = Kind("numbers", "numbers")
+KIND = RecordKind("numbers", "numbers", 1, "Make some.", "Make them again.")
 
 
 def given(start: int, arrays: Any) -> Any:
