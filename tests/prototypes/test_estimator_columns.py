@@ -188,6 +188,12 @@ def test_fit__asks_about_what_looks_like_an_identifier() -> None:
         classifier().fit(frame, y)
 
 
+def test_fit__warns_of_text_that_is_numbers_or_times() -> None:
+    frame = pd.DataFrame({"share": ["1,5 %", "-"] * 15 + ["2,5 %"] * 30})
+    with pytest.warns(UserWarning, match="The categories of 'share' are numbers such as '1,5 %'. Write them"):
+        PrototypeSetClassifier(n_candidates=10, n_draws=1).fit(frame, [0, 1] * 30)
+
+
 def test_forgiving_columns__count_what_is_missing_as_the_middle() -> None:
     random = np.random.default_rng(2)
     y = random.integers(0, 2, 400)

@@ -189,7 +189,7 @@ def encode_anew(
     if wanted.columns is None:
         columns = tuple(_settled(column, found, table.untyped) for column in columns)
         for name in text:
-            check_categories(name, len(found.labels[name]), sum(found.rows))
+            check_categories(name, [label for _, label in found.labels[name]], sum(found.rows))
     encoder = replace(tried, columns=columns, classes=classes, target_name=target)
     return encoded_source(table, encoder, found.rows, block_rows), encoder
 

@@ -1103,6 +1103,36 @@ def test_ingest__notes_categories_that_are_like_an_identifier(tmp_path: Path, n_
     assert not ingest(frame, tmp_path / "o.zarr", target="y", ordinal=ranked).notes
 
 
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["1.5", "2.5", "-", "n.a."], "numbers but for '-', 'n.a.'. Leave missing values empty"),
+        (["12,5", "7"], "numbers such as '12,5'. Write them with a point"),
+        (["€ 1.250,00", "€ 900"], "numbers such as '€ 1.250,00'"),
+        (["10 %", "12.5 %", "?"], "numbers such as '10 %'"),
+        (["2024-01-05", "2024-02-01 12:30:00"], "times such as '2024-02-01 12:30:00'. Make numbers of them"),
+        (["5.1.2024", "01.02.2024"], "times such as '5.1.2024'"),
+        (["01067", "10115"], None),
+        (["9", "10", "other"], None),
+        (["1.2.3", "1.2.4"], None),
+        (["-", "?", "red"], None),
+    ],
+)
+def test_ingest__notes_categories_that_are_numbers_or_times(texts: list[str], said: str | None, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": texts * 6, "b": texts * 6, "y": (["u"] * len(texts) + ["v"] * len(texts)) * 3})
+    notes = ingest(frame, tmp_path / "d", target="y", text_is_categorical=True).notes
+    assert [f"The categories of 'a', 'b' are {said}" in note for note in notes] == [True] * (said is not None)
+    many = pd.DataFrame({"a": [f"{row},5" for row in range(30)], "y": [0, 1] * 15})
+    with refused("over-limit", "30 different texts in 30 rows, numbers such as '0,5'", "with a point"):
+        ingest(many, tmp_path / "m", target="y", text_is_categorical=True)
+
+
+def test_ingest__notes_columns_without_a_name(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [3.0, 1.0, 2.0], "y": [0, 1, 1]}).to_csv(tmp_path / "t.csv")
+    (note,) = ingest(tmp_path / "t.csv", tmp_path / "d", target="y").notes
+    assert "without a name are features, too: Unnamed: 0." in note
+
+
 def test_ingest__notes_labels_that_look_alike(tmp_path: Path) -> None:
     colour = ["e\u0301te\u0301", "\xe9t\xe9", "ETE"] * 4
     frame = pd.DataFrame({"colour": colour, "y": ["ja", "ja ", "nein", "Ja"] * 3})
