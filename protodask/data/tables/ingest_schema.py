@@ -231,6 +231,14 @@ def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[
     )
 
 
+SEPARATORS = {
+    ";": "semicolons",
+    "\t": "tabs, as files do whose names end in .tsv",
+    "|": "vertical bars",
+}
+"""What may stand between the columns of a file in place of commas."""
+
+
 def _feature_columns(
     table: Partitions, roles: Mapping[str, str | None], declared: Sequence[str], dropped: Sequence[str]
 ) -> list[str]:
@@ -239,11 +247,11 @@ def _feature_columns(
     for what, name in roles.items():
         if name is not None and name not in names:
             remedy = f"The columns are {some(table.names)}."
-            if len(names) == 1 and (mark := next((mark for mark in ";\t" if mark in table.names[0]), None)):
-                other = "semicolons" if mark == ";" else "tabs, as files do whose names end in .tsv"
-                remedy = (
-                    f"The only column is {table.names[0]}: the file has {other}. Save it with commas between columns."
-                )
+            header = ",".join(table.names)
+            marks = [mark for mark in SEPARATORS if mark in header and (len(names) == 1 or name in header.split(mark))]
+            if marks:
+                seen = f"The only column is {header}: the" if len(names) == 1 else "The"
+                remedy = f"{seen} file has {SEPARATORS[marks[0]]}. Save it with commas between columns."
             raise InputError("column-missing", f"There is no column {name!r} for the {what}.", remedy)
     absent = [name for name in declared if name not in names]
     absent += [name for name in dropped if name not in table.left_out]

@@ -275,12 +275,13 @@ def is_unchanged(file: SourceFile) -> bool:
 
 
 def open_file(path: str, compression: str | None = None) -> Any:
-    """A file or an object for reading its bytes; with "infer", decompressed as its ending says.
+    """A file or an object for reading its bytes; with "infer", decompressed if it is one that is read so.
 
     A pipe is refused, since opening one that nobody writes to would wait for ever.
     """
     if not is_url(path):
         _status(path)
+    compression = compression if is_packed(path) else None
     if not is_url(path) and compression is None:
         return open(path, "rb")
     import fsspec

@@ -31,6 +31,21 @@ QUOTE = ord('"')
 BYTE_ORDER_MARK = "\xef\xbb\xbf"
 """At the start of a text in UTF-8, as the letters of its bytes."""
 
+OTHER_FORMS = (
+    (b"PK\x03\x04", "a ZIP archive, as workbooks of Excel are", "Save the table as CSV or Parquet."),
+    (b"\xd0\xcf\x11\xe0", "an old workbook of Excel", "Save the table as CSV or Parquet."),
+    (b"PAR1", "a Parquet file", "Let its name end in .parquet."),
+    (b"ARROW1", "a file of Arrow's, or Feather", "Save the table as Parquet."),
+    (b"SQLite format 3", "a database of SQLite", "Save the table as CSV or Parquet."),
+    (b"\x1f\x8b", "compressed by gzip", "Let its name end in .csv.gz."),
+    (b"BZh", "compressed by bzip2", "Let its name end in .csv.bz2."),
+    (b"\xfd7zXZ\x00", "compressed by xz", "Let its name end in .csv.xz."),
+    (b"\x28\xb5\x2f\xfd", "compressed by Zstandard", "Decompress it, or save the table as Parquet."),
+    (b'{"', "JSON", "Save the table as CSV or Parquet."),
+    (b'[{"', "JSON", "Save the table as CSV or Parquet."),
+)
+"""How files begin that are no CSV files whatever they are called, what they are, and what to do."""
+
 OPEN_STREAMS = 16
 """Streams a process keeps open where it stopped reading, since the next part begins there or soon after."""
 
@@ -120,12 +135,16 @@ def check_header(line: bytes, path: str) -> None:
 def header_of(file: Any, path: str) -> bytes:
     """The lines of the first row of a text: one, unless there is a line's end in a name that is in quotes.
 
-    Refused where the next row has more values than there are names.
+    Refused where it is no text, or the next row has more values than there are names.
     """
     taken = bytearray()
+    begun = file.read(PIECE_BYTES)
+    for start, what, remedy in OTHER_FORMS:
+        if begun.startswith(start):
+            raise InputError("unreadable", f"{mask(path)} is {what}, and no CSV file.", remedy)
 
     def lines() -> Iterator[str]:
-        ahead = b""
+        ahead = begun
         while True:
             while b"\n" not in ahead and len(ahead) < LONGEST_LINE_BYTES and (piece := file.read(PIECE_BYTES)):
                 ahead += piece

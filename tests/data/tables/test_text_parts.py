@@ -228,6 +228,12 @@ def test_ingest__of_rows_longer_than_their_header_is_refused(
         (b"x;z;y\n1,5;2,5;a\n", ("semicolons between its columns", "commas between columns, and points in numbers")),
         (b"x;y\n1;a\n2;b\n", ("'y'", "x;y", "has semicolons", "commas between columns")),
         (b"x\ty\n1\ta\n", ("'y'", "has tabs", ".tsv", "commas between columns")),
+        (b"x|y\n1|a\n", ("'y'", "x|y", "has vertical bars", "commas between columns")),
+        (b"x, cm\ty\n1\ta\n", ("'y' for the target. The file has tabs", ".tsv", "commas between columns")),
+        (b"PK\x03\x04\x14\x00\n", ("is a ZIP archive, as workbooks of Excel are", "as CSV or Parquet")),
+        (b"PAR1\x15\x04\n", ("is a Parquet file, and no CSV file. Let its name end in .parquet.",)),
+        (b"\x1f\x8b\x08\x00", ("compressed by gzip", ".csv.gz")),
+        (b'[{"x":1,"y":"a"},{"x":2,"y":"b"}]', ("is JSON", "as CSV or Parquet")),
         (b"x,y\n1,a\n2,b,3,4\n", ("Expected 2 fields in line 3, saw 4).",)),
         (b"x,y\n1,a\nn/k,b\n", ("numbers: x; 'x' has the value 'n/k', which is not a number, in row 1 (counted",)),
     ],
@@ -238,6 +244,17 @@ def test_ingest__says_what_is_wrong_with_a_text(text: bytes, facts: tuple[str, .
         ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
     assert all(fact in str(caught.value) for fact in facts)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("ending", "what"), [("zip", "ZIP archive"), ("zst", "compressed by Zstandard")])
+def test_ingest__says_of_a_file_what_it_is_compressed_by(ending: str, what: str, tmp_path: Path) -> None:
+    path = tmp_path / f"t.csv.{ending}"
+    if ending == "zip":
+        pd.DataFrame({"x": [1, 2], "y": ["a", "b"]}).to_csv(path, index=False)
+    else:
+        path.write_bytes(b"\x28\xb5\x2f\xfd\x00\x00")
+    with refused("unreadable", what, "no CSV file"):
+        ingest(path, tmp_path / "d", target="y")
 
 
 @pytest.mark.parametrize("first", [b"\n", b"\r\n", b"  \n"])
