@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.places.bounded import PIECE_BYTES, read_up_to
-from protodask.data.tables.source_files import changed_meanwhile, is_packed, open_file, table_errors
+from protodask.data.tables.source_files import PACKED, changed_meanwhile, is_packed, open_file, table_errors
 from protodask.errors import InputError
 from protodask.places import mask
 
@@ -52,7 +52,9 @@ OPEN_STREAMS = 16
 
 def separator_of(path: str) -> str:
     """What stands between the fields of a file, by its ending."""
-    return "\t" if path.lower().endswith(".tsv") else ","
+    name = path.lower()
+    packed = next(filter(name.endswith, PACKED), "")
+    return "\t" if name.removesuffix(packed).endswith(".tsv") else ","
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,7 @@ FORMS = [
     "csv",
     "tsv",
     "gzip",
+    "tsv, packed",
     "csv parts",
     "csv orders",
     "parquet",
@@ -142,6 +143,8 @@ def test_ingest__is_the_same_from_every_kind_of_table(
             frame.to_csv(source := data / "t.tsv", index=False, sep="\t")
         case "gzip":
             frame.to_csv(source := data / "t.csv.gz", index=False)
+        case "tsv, packed":
+            frame.to_csv(source := data / "t.TSV.bz2", index=False, sep="\t")
         case "csv parts" | "csv orders":
             source = []
             for number, part in enumerate(parts):
