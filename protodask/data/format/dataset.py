@@ -205,11 +205,11 @@ class Dataset:
             for column in self.columns
             if column.kind == "nominal" and like_identifier(len(column.categories), self.n_rows)
         )
-        alike: dict[str, list[tuple[str, str]]] = {}
+        by_remedy: dict[str, list[tuple[str, str]]] = {}
         for column in self.columns:
             if column.kind == "nominal" and (meant := meant_otherwise(column.categories)):
-                alike.setdefault(meant[1], []).append((repr(column.name), meant[0]))
-        for remedy, told in alike.items():
+                by_remedy.setdefault(meant[1], []).append((repr(column.name), meant[0]))
+        for remedy, told in by_remedy.items():
             found.append(f"The categories of {some([name for name, _ in told])} are {told[0][1]}. {remedy}")
         if names := [column.name for column in self.columns if NAMELESS.fullmatch(column.name)]:
             found.append(

@@ -231,11 +231,7 @@ def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[
     )
 
 
-SEPARATORS = {
-    ";": "semicolons",
-    "\t": "tabs, as files do whose names end in .tsv",
-    "|": "vertical bars",
-}
+MARKS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """What may stand between the columns of a file in place of commas."""
 
 
@@ -248,10 +244,10 @@ def _feature_columns(
         if name is not None and name not in names:
             remedy = f"The columns are {some(table.names)}."
             header = ",".join(table.names)
-            marks = [mark for mark in SEPARATORS if mark in header and (len(names) == 1 or name in header.split(mark))]
-            if marks:
-                seen = f"The only column is {header}: the" if len(names) == 1 else "The"
-                remedy = f"{seen} file has {SEPARATORS[marks[0]]}. Save it with commas between columns."
+            if mark := next((mark for mark in MARKS if name in header.split(mark)), None):
+                remedy = (
+                    f"The file has {MARKS[mark]} between its columns, and commas in their names: put these in quotes."
+                )
             raise InputError("column-missing", f"There is no column {name!r} for the {what}.", remedy)
     absent = [name for name in declared if name not in names]
     absent += [name for name in dropped if name not in table.left_out]

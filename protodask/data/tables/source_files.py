@@ -146,7 +146,7 @@ def find_files(source: str) -> list[str]:
     return found
 
 
-OTHER_TABLES = re.compile(r"\.(xlsx?|ods|jsonl?|feather|arrow|orc|avro|zip|zst)$", re.IGNORECASE)
+OTHER_TABLES = re.compile(r"\.(xlsx?|ods|jsonl|feather|arrow|orc|avro|zip|zst)$", re.IGNORECASE)
 """Endings of files that have tables in them, too, and are not read."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -50,11 +51,22 @@ OPEN_STREAMS = 16
 """Streams a process keeps open where it stopped reading, since the next part begins there or soon after."""
 
 
-def separator_of(path: str) -> str:
-    """What stands between the fields of a file, by its ending."""
+QUOTED = re.compile(rb'"(?:[^"]|"")*"')
+
+SEPARATORS = b",;\t|"
+"""What may stand between the fields of a file, the usual one first."""
+
+
+def separator_of(path: str, text: bytes) -> str:
+    """What stands between the fields of a text: a tab by the ending of its file, or else what its first row has outside
+    of quotes, where a comma comes before all others.
+    """
     name = path.lower()
     packed = next(filter(name.endswith, PACKED), "")
-    return "\t" if name.removesuffix(packed).endswith(".tsv") else ","
+    if name.removesuffix(packed).endswith(".tsv"):
+        return "\t"
+    first = re.split(rb"[\r\n]", QUOTED.sub(b"", text), maxsplit=1)[0]
+    return chr(next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0]))
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ class TextParts:
     def form(self) -> object:
         """What files have in common that are read as one table; None of one without rows, which tells no types."""
         has_rows = bool(self.header) and self.cuts[-1] > self.cuts[0]
-        return (self.header, separator_of(self.path)) if has_rows else None
+        return (self.header, separator_of(self.path, self.header)) if has_rows else None
 
     @property
     def n_parts(self) -> int:
@@ -118,7 +130,7 @@ def text_parts(path: str, part_bytes: int) -> TextParts:
         else:
             with open_file(path, "infer") as file:
                 read_up_to(file, len(header))
-                cuts = _cut(file, path, part_bytes, len(header))
+                cuts = _cut(file, path, part_bytes, header)
         found = TextParts(path, header, cuts, size)
         check_header(header or found.read(0), path)
     return found
@@ -160,18 +172,12 @@ def header_of(file: Any, path: str) -> bytes:
 
     header, names, values = b"", list[str](), list[str]()
     with suppress(csv.Error, StopIteration):  # a parser that knows more will say what is wrong with it
-        reader = csv.reader(lines(), delimiter=separator_of(path))
+        reader = csv.reader(lines(), delimiter=separator_of(path, begun))
         names = next(reader)
         while not values:
             header = header or bytes(taken)
             values = next(reader)
     if "".join(names).strip() and any(value.strip() for value in values[len(names) :]):
-        if len(names) == 1 and ";" in names[0]:
-            raise InputError(
-                "unreadable",
-                f"{mask(path)} has semicolons between its columns, and commas in its values.",
-                "Save it with commas between columns, and points in numbers.",
-            )
         raise InputError(
             "unreadable",
             f"{mask(path)} has more values in its first row than names of columns.",
@@ -180,13 +186,13 @@ def header_of(file: Any, path: str) -> bytes:
     return header
 
 
-def _cut(file: Any, path: str, part_bytes: int, start: int) -> tuple[int, ...]:
-    """Where parts begin, from a position on: behind a line's end, though not behind one inside of quotes.
+def _cut(file: Any, path: str, part_bytes: int, header: bytes) -> tuple[int, ...]:
+    """Where parts begin, from the end of the header on: behind a line's end, though not behind one inside of quotes.
 
     Where quotes do not end any line's end will do, once there has been none outside of them for long.
     """
-    cuts = [start]
-    position, due, quotes = start, start + part_bytes, _Quotes(separator_of(path))
+    cuts, position = [len(header)], len(header)
+    due, quotes = position + part_bytes, _Quotes(separator_of(path, header))
     while piece := file.read(PIECE_BYTES):
         inside, turns = quotes.inside, quotes.turns(piece)
         first = max(due - position, 0)
