@@ -89,7 +89,7 @@ WRITTEN_NUMBER = re.compile(
 """A number as people write it: with a decimal comma, thousands apart, a currency or a per cent sign."""
 
 MISSING_MARKS = frozenset(
-    ("-", "--", "---", "?", ".", "..", "*", "n.a.", "n. a.", "na", "k.a.", "k. a.", "missing", "unknown", "nil")
+    ("", "-", "--", "---", "?", ".", "..", "*", "n.a.", "n. a.", "na", "k.a.", "k. a.", "missing", "unknown", "nil")
 )
 """What stands for a missing value in many tables, in small letters, and is text to what reads them."""
 

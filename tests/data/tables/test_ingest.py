@@ -767,6 +767,16 @@ def test_table_source__encodes_for_scoring_as_at_ingest(
     np.testing.assert_array_equal(with_target.read(0)["target"], all_rows(expected)["target"][:40])
 
 
+def test_table_source__warns_where_most_values_are_unseen(engine: Engine) -> None:
+    columns = (Column("sex", "nominal", ("f", "m"), 0.0, True), Column("n", "nominal", (), 0.0, True))
+    frame = pd.DataFrame({"sex": ["F", "M", None, "f"] * 10, "n": ["x"] * 40})
+    table_source(frame, columns, unseen="zero", engine=engine)  # half of them
+    frame.loc[0, "sex"], frame.loc[3, "sex"] = "F", "M"
+    with pytest.warns(UserWarning, match=r"categories that it had .*: 'sex' \(21 of 40 rows\)\. Check how they are"):
+        table_source(frame, columns, unseen="zero", engine=engine)
+    table_source(frame[:8], columns, unseen="zero", engine=engine)
+
+
 def test_table_source__meets_unseen_categories(expected: Dataset, engine: Engine) -> None:
     frame = make_frame(40).drop(columns=["id", "y", "w", "p"])
     frame.loc[30, "colour"] = "pink"
@@ -1113,6 +1123,7 @@ def test_ingest__notes_categories_that_are_like_an_identifier(tmp_path: Path, n_
         (["12,5", "7"], "numbers such as '12,5'. Write them with a point"),
         (["€ 1.250,00", "€ 900"], "numbers such as '€ 1.250,00'"),
         (["10 %", "12.5 %", "?"], "numbers such as '10 %'"),
+        ([" 1.5", "2 ", "  "], "numbers but for ''. Leave missing values empty"),
         (["2024-01-05", "2024-02-01 12:30:00"], "times such as '2024-02-01 12:30:00'. Make numbers of them"),
         (["5.1.2024", "01.02.2024"], "times such as '5.1.2024'"),
         (["01067", "10115"], None),
