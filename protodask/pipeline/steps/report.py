@@ -36,10 +36,7 @@ class ReportWritten(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        left_aside = (
-            "It is of raw probabilities: the model's calibration is left aside. `evaluate --calibrated` measures it."
-        )
-        return (left_aside,) if self.raw else ()
+        return ("It is of raw probabilities: the model's calibration is left aside.",) if self.raw else ()
 
     def describe(self) -> dict[str, Any]:
         return {
