@@ -75,8 +75,8 @@ def test_evaluate__says_so_where_rows_have_the_weights_of_the_training_and_count
     said = "count by their weight, 'times', and those of .* once each: name the column with --weight, or leave"
     done = call("evaluate", model, table, *roles[2:])
     assert re.search(said, " ".join(done.stderr.split()))
-    for words in (roles, ("--drop", "times", "--drop", "kept")):
-        assert "Warning" not in call("evaluate", model, table, *words).stderr
+    for said_of_both in (roles, ("--drop", "times", "--drop", "kept")):
+        assert "Warning" not in call("evaluate", model, table, *said_of_both).stderr
     assert "Warning" not in call("predict", model, table, "--out", tmp_path / "p.csv").stderr
     assert "Warning" not in call("evaluate", model, data).stderr
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from protodask.data.tables.kept_columns import Kept
 from protodask.data.tables.source_files import open_file, table_errors
 from protodask.data.tables.tables import Partitions
 from protodask.data.tables.text_parts import TextParts, separator_of
-from protodask.errors import InputError, named_twice
+from protodask.errors import InputError, named_twice, some
 from protodask.places import mask
 
 HEAD_ROWS = 1000
@@ -118,7 +119,39 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
             if name in labels
             else {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
         )
+    floats = [
+        name for name in names if types[name] == "float64" and name not in commas and head[name].dtype.kind == "f"
+    ]
+    if separator != "," and floats:
+        with opened() as file:
+            texts = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS, usecols=floats, dtype=str)
+        _check_points(path, {name: texts[name].dropna() for name in floats}, separator, sorted(commas))
     return CsvColumns(types, separator, len(head) > 0, dropped.intersection(present), frozenset(commas))
+
+
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+"""What is more than a thousand to some, and a little more than one to others."""
+
+
+def _check_points(path: str, columns: Mapping[str, Any], separator: str, commas: Sequence[str]) -> None:
+    """Refuse numbers with points beside columns with decimal commas, and warn of what may be thousands."""
+    pointed = {name: [text.strip() for text in texts if "." in text] for name, texts in columns.items()}
+    pointed = {name: texts for name, texts in pointed.items() if texts}
+    if commas and pointed:
+        name = next(iter(pointed))
+        raise InputError(
+            "unreadable",
+            f"{mask(path)} has decimal commas in {commas[0]!r} and points in {name!r}, as in {pointed[name][0]!r}.",
+            "Write all numbers with one of the two, and thousands without a mark; or say that such a column is not a "
+            f"number (categorical=[{name!r}]).",
+        )
+    thousands = [f"{name!r} ({texts[0]})" for name, texts in pointed.items() if all(map(THOUSANDS.fullmatch, texts))]
+    if separator == ";" and thousands:
+        warnings.warn(
+            f"Points in {mask(path)} are decimal points, though they may be meant to set thousands apart: "
+            f"{some(thousands)}. Write thousands without a mark.",
+            stacklevel=2,
+        )
 
 
 def _has_decimal_commas(values: Any) -> bool:

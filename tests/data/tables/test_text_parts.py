@@ -231,6 +231,10 @@ def test_ingest__of_rows_longer_than_their_header_is_refused(
             ("'y' for the target. The file has semicolons between its columns", "put these in quotes"),
         ),
         (b"x, cm\ty\n1\ta\n", ("'y' for the target. The file has tabs between its columns", "put these in quotes")),
+        (
+            b"x;z;y\n1,5;1.234;a\n",
+            ("commas in 'x' and points in 'z', as in '1.234'.", "thousands without a mark"),
+        ),
         (b"x;y\n1,5;a\n2.5;b\n", ("'x' has the value '1,5', which is not a number, in row 0",)),
         (b"x;y\n1,5;a\n2;b\nn/k;a\n", ("'x' has the value '1,5', which is not a number, in row 0",)),
         (b"x;y\n1,5;a\n" + b"2;b\n" * 1000 + b"n/k;a\n", ("'x' has the value 'n/k'", "in row 1001 (counted")),
@@ -272,6 +276,12 @@ def test_ingest__reads_what_stands_between_columns_in_place_of_commas(
     np.testing.assert_array_equal(encoded["features"], found.read(0)["features"])
     monkeypatch.setattr("protodask.data.tables.ingest_sources.CSV_PARTITION_BYTES", 500)
     assert ingest(path, tmp_path / "parts", **said).key == found.key
+
+
+def test_ingest__warns_of_points_that_may_set_thousands_apart(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("price;size;y\n1.250;0.125;a\n990;1.125;b\n")
+    with pytest.warns(UserWarning, match=r"may be meant to set thousands apart: 'price' \(1\.250\)\. Write"):
+        ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
 
 
 @pytest.mark.parametrize(("ending", "what"), [("zip", "ZIP archive"), ("zst", "compressed by Zstandard")])
