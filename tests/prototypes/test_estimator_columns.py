@@ -199,7 +199,7 @@ def test_fit__asks_for_a_frame_where_there_is_text_in_an_array() -> None:
 
 def test_fit__warns_of_text_that_is_numbers_or_times() -> None:
     frame = pd.DataFrame({"share": ["1,5 %", "-"] * 15 + ["2,5 %"] * 30})
-    with pytest.warns(UserWarning, match="The categories of 'share' are numbers such as '1,5 %'. Write them"):
+    with pytest.warns(UserWarning, match="The categories of 'share' are numbers such as '1,5 %' but for '-'. Leave"):
         PrototypeSetClassifier(n_candidates=10, n_draws=1).fit(frame, [0, 1] * 30)
 
 

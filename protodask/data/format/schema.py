@@ -110,14 +110,16 @@ def meant_otherwise(labels: Collection[Label]) -> tuple[str, str] | None:
             "these.",
         )
     plain = [text for text in known if NUMBER_TEXT.fullmatch(text)]
-    if len(plain) == len(known) < len(texts):
-        marks = [repr(text) for text in dict.fromkeys(texts) if text not in set(known)]
-        return f"numbers but for {', '.join(marks)}", "Leave missing values empty to have them read as such."
+    marks = [repr(text) for text in dict.fromkeys(texts) if text not in set(known)]
+    aside = f" but for {', '.join(marks)}" if marks else ""
+    if len(plain) == len(known) and marks:
+        return f"numbers{aside}", "Leave missing values empty to have them read as such."
     if len(plain) < len(known) and all(WRITTEN_NUMBER.fullmatch(text) for text in known):
         other = next(text for text in known if text not in set(plain))
+        told = "Leave missing values empty, and write numbers" if marks else "Write them"
         return (
-            f"numbers such as {other!r}",
-            "Write them with a point alone and without units to have them read as such, or leave the column out.",
+            f"numbers such as {other!r}{aside}",
+            f"{told} with a point alone and without units to have them read as such, or leave the column out.",
         )
     return None
 

@@ -1122,7 +1122,10 @@ def test_ingest__notes_categories_that_are_like_an_identifier(tmp_path: Path, n_
         (["1.5", "2.5", "-", "n.a."], "numbers but for '-', 'n.a.'. Leave missing values empty"),
         (["12,5", "7"], "numbers such as '12,5'. Write them with a point"),
         (["€ 1.250,00", "€ 900"], "numbers such as '€ 1.250,00'"),
-        (["10 %", "12.5 %", "?"], "numbers such as '10 %'"),
+        (
+            ["10 %", "12.5 %", "?"],
+            "numbers such as '10 %' but for '?'. Leave missing values empty, and write numbers with",
+        ),
         ([" 1.5", "2 ", "  "], "numbers but for ''. Leave missing values empty"),
         (["2024-01-05", "2024-02-01 12:30:00"], "times such as '2024-02-01 12:30:00'. Make numbers of them"),
         (["5.1.2024", "01.02.2024"], "times such as '5.1.2024'"),
