@@ -235,7 +235,7 @@ def test_ingest__of_a_table_that_cannot_be_used(
         (b"", "unreadable", ("table.csv", "first line")),
         (b"age,outcome\n", "no-rows", ()),
         (b"age,size,outcome\n1,2,a\n3,4,b,5\n", "unreadable", ("table.csv", "line 3")),
-        (b"age;outcome\n1;a\n2;b\n", "column-missing", ("'outcome'", "age;outcome")),
+        (b"age, years;outcome\n1;a\n2;b\n", "column-missing", ("'outcome'", "semicolons")),
         (b"age,age,outcome\n1,2,a\n3,4,b\n", "named-twice", ("table.csv", "'age'")),
         (b"age,outcome,outcome\n1,a,a\n3,b,b\n", "named-twice", ("table.csv", "'outcome'")),
         (b"age,outcome\n1,\xe9\n2,b\n", "unreadable", ("table.csv", "0xe9")),

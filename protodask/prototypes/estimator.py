@@ -54,6 +54,7 @@ from protodask.prototypes.estimator_rows import (
     feature_dtype,
     group_codes,
     is_out_of_memory,
+    numbers_asked_for,
     one_column,
     plain_label,
     settled_labels,
@@ -316,7 +317,8 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         frame = frame_in_memory(X, start)
         if frame is None:
             options = {"dtype": feature_dtype(X), "ensure_min_samples": 2, "ensure_all_finite": False}
-            X, y = validate_data(self, X, y, reset=start is None, **options)
+            with numbers_asked_for():
+                X, y = validate_data(self, X, y, reset=start is None, **options)
             names = self._feature_names(getattr(self, "feature_names_in_", None), X.shape[1])
             table: Table = MatrixTable(names, X, {})
             orders: dict[str, Any] = {}
@@ -494,7 +496,8 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
             validate_data(self, X, skip_check_array=True, reset=False)
             return encoded(frame_table(frame, columns), columns, feature_dtype(frame))
         dtype = feature_dtype(X) if all(column.kind == "numeric" for column in columns) else None
-        X = validate_data(self, X, dtype=dtype, ensure_all_finite=False, reset=False)
+        with numbers_asked_for():
+            X = validate_data(self, X, dtype=dtype, ensure_all_finite=False, reset=False)
         return encoded(matrix_table(X, columns), columns, feature_dtype(X))
 
     def _check_columns(self, X: Any, labels: Sequence[str] | None) -> None:

@@ -6,6 +6,7 @@ value counts as the mean of the others, or as no category, with a further featur
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import first_unusable
 from protodask.data.arrays.values import COMPLEX_REMEDY, TIMES
-from protodask.data.format.schema import Column, Label, feature_names
+from protodask.data.format.schema import Column, Label, feature_names, meant_otherwise
 from protodask.data.tables.encoding import (
     MISSING,
     MatrixTable,
@@ -177,7 +178,9 @@ def _learn(
     order = orders.get(name)
     labels = settle_labels(distinct_labels(values, name), untyped=False) if order is None else order
     if name not in orders:
-        check_categories(name, len(labels), len(values))
+        check_categories(name, labels, len(values))
+        if meant := meant_otherwise(labels):
+            warnings.warn(f"The categories of {name!r} are {meant[0]}. {meant[1]}", stacklevel=2)
     column = Column(name, "nominal" if order is None else "ordinal", labels)
     codes = label_codes(values, labels)
     positions = np.where(codes < 0, np.nan, 0 if order is None else codes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -96,6 +97,22 @@ def stored_rows(X: Any) -> Source:
     if not rows.resident:
         return ZarrArraysSource.of(rows, checked=False)
     return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32], ensure_all_finite=False)})
+
+
+@contextmanager
+def numbers_asked_for() -> Iterator[None]:
+    """Say of text in an array, which scikit-learn makes numbers of, what to give instead."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("could not convert string to float"):
+            raise
+        raise InputError(
+            "wrong-type",
+            f"There is text in an array of rows ({error}).",
+            "Give a data frame, whose columns of text are categories; the steps of a pipeline before this one make "
+            "frames after their set_output(transform='pandas').",
+        ) from error
 
 
 def feature_dtype(X: Any) -> str:

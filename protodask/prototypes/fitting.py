@@ -259,6 +259,12 @@ def thinned(values: Sequence[float]) -> list[float]:
     return [values[position * last // (MOST_VALUES - 1)] for position in range(MOST_VALUES)]
 
 
+def counted_by(data: Dataset) -> dict[str, str]:
+    """The columns by which rows count: "weight" and "inclusion", as far as there are such."""
+    names = {"weight": data.metadata.weight_name, "inclusion": data.metadata.inclusion_name}
+    return {role: name for role, name in names.items() if name is not None}
+
+
 def fit_provenance(
     data: Dataset, config: FitConfig, history: Sequence[BatchRecord], start: PrototypeSet | None, n_batches: int
 ) -> dict[str, Any]:
@@ -273,6 +279,7 @@ def fit_provenance(
     entry = {
         "dataset": data.key,
         "rows": data.n_rows,
+        **counted_by(data),
         "config": config.as_dict(),
         "environment": environment(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),

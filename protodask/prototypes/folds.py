@@ -197,16 +197,18 @@ def check_training_parts(assignment: FoldAssignment, classes: Sequence[Label], m
     Training needs `smallest_class(max_fraction)` rows of positive weight of each class.
     """
     rows = assignment.class_rows
-    training = (rows.sum(axis=0) - rows).min(axis=0)
+    amounts = rows.sum(axis=0)
+    training = (amounts - rows).min(axis=0)
     least = smallest_class(max_fraction)
-    for label, left in zip(classes, training.tolist(), strict=True):
+    for label, left, amount in zip(classes, training.tolist(), amounts.tolist(), strict=True):
         if left < least:
+            folds = "Ask for other folds" if amount > least else "Folds of any number hold out one of its rows at least"
             raise InputError(
                 "too-few",
                 f"Without one of {assignment.n_folds} folds, {count(left, 'row is', 'rows are')} left of "
                 f"class {label!r}, and training "
                 f"with `max_fraction` {max_fraction} needs {least}.",
-                f"Ask for other folds, {more_rows(left)}.",
+                f"{folds}{', ' if amount > least else ': '}{more_rows(left)}.",
             )
 
 

@@ -18,6 +18,7 @@ from protodask.data.tables.source_files import check_present
 from protodask.data.tables.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, ProtodaskError, StorageError, some
+from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.table_model import TableModel
 
@@ -158,7 +159,25 @@ def rows_of_any_class(
                 f"The table {path} has no column {column!r} for the {what}.",
                 f"Check the name given with `{what}`.",
             )
+    if encoder.target_name is not None:
+        _warn_of_weights(model, path, source, {"weight": weight, "inclusion": inclusion}, drop)
     return source, None if encoder.target_name is None else tuple(classes)
+
+
+def _warn_of_weights(
+    model: TableModel, path: str, source: TableSource, given: Mapping[str, str | None], drop: Sequence[str]
+) -> None:
+    """Say so where a table has the column by which rows of the training counted, and nothing was said of it."""
+    fits = model.provenance.get("fits")
+    last = fits[-1] if isinstance(fits, list) and fits and isinstance(fits[-1], Mapping) else {}
+    for role, said in given.items():
+        name = last.get(role)
+        if said is None and isinstance(name, str) and name in source.table.left_out and name not in drop:
+            warnings.warn(
+                f"Rows of the training data count by their {role}, {name!r}, and those of {mask(path)} once each: name "
+                f"the column with `{role}`, or leave it out with `drop`.",
+                stacklevel=2,
+            )
 
 
 def _matching_dataset(model: TableModel, path: str) -> Dataset:

@@ -96,6 +96,16 @@ def test_calibrate__is_shown_by_info(call: Call, example: Any, calibrated: Path)
     assert "calibration" not in call("info", example.model).stdout
 
 
+def test_calibration__is_left_aside_by_explanations_and_reports_which_say_so(
+    call: Call, example: Any, held_out: Path, calibrated: Path, tmp_path: Path
+) -> None:
+    said, report = "raw probabilities: the model's calibration is left aside", tmp_path / "r.html"
+    for model, times in ((calibrated, 1), (example.model, 0)):
+        assert call("explain", model, held_out, "--row", 0, "--row", 1).stdout.count(said) == times
+        assert call("report", model, held_out, "--out", report, "--overwrite").stdout.count(said) == times
+        assert report.read_text().count("raw: the model's calibration is left aside") == times
+
+
 def test_calibrate__on_the_training_rows_says_so(call: Call, example: Any, tmp_path: Path) -> None:
     done = call("calibrate", example.model, example.data, "--out", tmp_path / "m.zarr")
     assert done.exit_code == 0

@@ -63,6 +63,24 @@ def test_evaluate__weights_count_rows(call: Call, example: Any, tmp_path: Path) 
         assert found[name] == pytest.approx(wanted[name])
 
 
+def test_evaluate__says_so_where_rows_have_the_weights_of_the_training_and_count_once(
+    call: Call, tmp_path: Path
+) -> None:
+    lines = [f"{row % 7},{row % 3 + 1},{1 - row % 2 / 2},{'ab'[row % 2]}" for row in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,times,kept,y", *lines]) + "\n")
+    table, data, model = tmp_path / "t.csv", tmp_path / "d.zarr", tmp_path / "m.zarr"
+    roles = ("--weight", "times", "--inclusion", "kept")
+    for words in (("ingest", table, "--target", "y", *roles, "--out", data), ("fit", data, "--out", model)):
+        assert call(*words).exit_code == 0
+    said = "count by their weight, 'times', and those of .* once each: name the column with --weight, or leave"
+    done = call("evaluate", model, table, *roles[2:])
+    assert re.search(said, " ".join(done.stderr.split()))
+    for said_of_both in (roles, ("--drop", "times", "--drop", "kept")):
+        assert "Warning" not in call("evaluate", model, table, *said_of_both).stderr
+    assert "Warning" not in call("predict", model, table, "--out", tmp_path / "p.csv").stderr
+    assert "Warning" not in call("evaluate", model, data).stderr
+
+
 def test_evaluate__of_one_row_that_weighs_much(call: Call, example: Any, tmp_path: Path) -> None:
     header, row = example.table.read_text().splitlines()[:2]
     (tmp_path / "t.csv").write_text(f"{header},w\n{row},2e300\n")

@@ -131,6 +131,13 @@ def test_info__names_cannot_control_the_terminal(call: Call, tmp_path: Path) -> 
     assert "\\x1b[31mred" in done.stdout
 
 
+def test_info__notes_are_lines(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('x,"a\nb",y\n1,2,u\n2,,v\n')
+    made = call("ingest", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "d.zarr")
+    for told in (made, call("info", tmp_path / "d.zarr")):
+        assert "\nNote: Values are missing in a\\nb: they" in told.stdout
+
+
 def test_info__watches_a_run_until_it_has_finished(
     call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

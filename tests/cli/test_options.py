@@ -56,6 +56,13 @@ def test_parse_orders__keeps_the_order() -> None:
     }
 
 
+def test_parse_orders__takes_commas_and_equals_signs_in_quotes() -> None:
+    assert parse_orders(['size, class="s, small", m=mid,"say ""l"""', '"a=b"=5" pipe,c']) == {
+        "size, class": ("s, small", "m=mid", 'say "l"'),
+        "a=b": ('5" pipe', "c"),
+    }
+
+
 @pytest.mark.parametrize("url", ["memory://user:secret@a/data.zarr", "simplecache::memory://data.zarr"])
 @pytest.mark.parametrize("command", [("sample-data", "checker", "--rows", 10, "--out"), ("publish", "m", "--registry")])
 def test_outputs__in_the_memory_of_a_command_are_refused(command: tuple[object, ...], url: str, call: Call) -> None:

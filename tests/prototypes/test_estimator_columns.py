@@ -188,6 +188,21 @@ def test_fit__asks_about_what_looks_like_an_identifier() -> None:
         classifier().fit(frame, y)
 
 
+def test_fit__asks_for_a_frame_where_there_is_text_in_an_array() -> None:
+    frame, y = make_frame()
+    facts = ("text in an array of rows (could not convert string to float", "data frame", "set_output")
+    with refused("wrong-type", *facts):
+        classifier().fit(frame.to_numpy(), y)
+    with refused("wrong-type", *facts):
+        classifier().fit(frame[["age"]].to_numpy(), y).predict([["old"]])
+
+
+def test_fit__warns_of_text_that_is_numbers_or_times() -> None:
+    frame = pd.DataFrame({"share": ["1,5 %", "-"] * 15 + ["2,5 %"] * 30})
+    with pytest.warns(UserWarning, match="The categories of 'share' are numbers such as '1,5 %' but for '-'. Leave"):
+        PrototypeSetClassifier(n_candidates=10, n_draws=1).fit(frame, [0, 1] * 30)
+
+
 def test_forgiving_columns__count_what_is_missing_as_the_middle() -> None:
     random = np.random.default_rng(2)
     y = random.integers(0, 2, 400)

@@ -185,8 +185,11 @@ def test_check_training_parts__wants_what_training_wants() -> None:
     # With eta = 1/2 training needs 3 rows of each class; of 5 rows in 2 folds, 2 are left without the larger fold.
     target = np.array([0] * 20 + [1] * 5, dtype=np.int32)
     source = array_source({"target": target}, 8)
-    with refused("too-few", "2 folds", "2 rows", "'b'", "`max_fraction` 0.5", "needs 3"):
+    with refused("too-few", "2 folds", "2 rows", "'b'", "`max_fraction` 0.5", "needs 3", "Ask for other folds, add"):
         check_training_parts(make_folds(ENGINE, source, 2, 2), ["a", "b"], 0.5)
+    few = array_source({"target": target[:23]}, 8)  # 3 rows, of which 2 are left in the best case
+    with refused("too-few", "needs 3. Folds of any number hold out one of its rows at least: add rows"):
+        check_training_parts(make_folds(ENGINE, few, 2, 3), ["a", "b"], 0.5)
     check_training_parts(make_folds(ENGINE, source, 2, 5), ["a", "b"], 0.5)
 
 

@@ -74,6 +74,8 @@ def explain(request: Explaining, computing: Computing) -> Answer:
 def _told(found: RowsExplained) -> Iterator[Part]:
     for entry in found.explained:
         yield from _told_row(found, entry)
+    if found.model.calibration is not None:
+        yield _wrapped("Note: These are raw probabilities: the model's calibration is left aside.")
     if found.path is not None:
         yield f"The explanations are in {shorten(found.path)}."
 

@@ -30,6 +30,7 @@ from protodask.pipeline.telling.result import (
     shorten,
     size,
     to_json_line,
+    told_note,
     value_text,
 )
 
@@ -111,7 +112,7 @@ def _told_dataset(found: Mapping[str, Any]) -> Iterator[Part]:
     yield _table(classes, {"class": "{label}", "rows": "{rows:,}", "weight": "{weight}"})
     figures = {name: f"{{{name}:.4g}}" for name in ("mean", "deviation", "minimum", "maximum")}
     summary = _table(found["feature_summary"], {"feature": "{name}", **figures})
-    yield [summary, *(f"Note: {note}" for note in found["notes"])]
+    yield [summary, *map(told_note, found["notes"])]
 
 
 def _told_model(found: Mapping[str, Any]) -> Iterator[Part]:

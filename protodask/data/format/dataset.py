@@ -15,7 +15,16 @@ from protodask.data.arrays.plain_arrays import PlainArray
 from protodask.data.arrays.plain_rows import DamagedArrayError, read_rows
 from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
 from protodask.data.format.parts import Part, part_of
-from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label, like_identifier
+from protodask.data.format.schema import (
+    INCLUSION,
+    NAMELESS,
+    TARGET,
+    WEIGHT,
+    Column,
+    Label,
+    like_identifier,
+    meant_otherwise,
+)
 from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments, whole_segment
 from protodask.data.format.summary import Summary
 from protodask.data.places.locations import is_remote, is_url, locate
@@ -197,6 +206,16 @@ class Dataset:
             for column in self.columns
             if column.kind == "nominal" and like_identifier(len(column.categories), self.n_rows)
         )
+        by_remedy: dict[str, list[tuple[str, str]]] = {}
+        for column in self.columns:
+            if column.kind == "nominal" and (meant := meant_otherwise(column.categories)):
+                by_remedy.setdefault(meant[1], []).append((repr(column.name), meant[0]))
+        for remedy, told in by_remedy.items():
+            found.append(f"The categories of {some([name for name, _ in told])} are {told[0][1]}. {remedy}")
+        if names := [column.name for column in self.columns if NAMELESS.fullmatch(column.name)]:
+            found.append(
+                f"Columns without a name are features, too: {some(names)}. Leave them out if they number the rows."
+            )
         of_columns = [(f"Categories of {column.name!r}", column.categories) for column in self.columns]
         for what, labels in (("Classes", self.classes), *of_columns):
             if alike := _look_alike(labels):

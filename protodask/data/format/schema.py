@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -72,6 +73,59 @@ FEW_TEXTS = 20
 def like_identifier(n_labels: int, n_rows: int) -> bool:
     """Whether a column of so many categories rather says which row it is."""
     return n_labels > FEW_TEXTS and (n_labels > MOST_TEXTS or 2 * n_labels > n_rows)
+
+
+TIME_TEXT = re.compile(
+    r"\d{4}-\d\d?-\d\d?(?:[T ]\d.*)?|\d\d?([./])\d\d?\1\d{4}(?: \d.*)?|\d\d?:\d\d(?::\d\d(?:\.\d+)?)?",
+)
+"""A day, with or without a time, or a time of a day."""
+
+NUMBER_TEXT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+"""A number as tables have it that are read."""
+
+WRITTEN_NUMBER = re.compile(
+    r"[-+]?(?:[$€£¥] ?)?[-+]?(?:\d{1,3}(?:[., '\u00a0\u202f]\d{3})+|\d+)(?:[.,]\d+)?(?:[ \u00a0\u202f]?[%€$£¥])?"
+)
+"""A number as people write it: with a decimal comma, thousands apart, a currency or a per cent sign."""
+
+MISSING_MARKS = frozenset(
+    ("", "-", "--", "---", "?", ".", "..", "*", "n.a.", "n. a.", "na", "k.a.", "k. a.", "missing", "unknown", "nil")
+)
+"""What stands for a missing value in many tables, in small letters, and is text to what reads them."""
+
+
+def meant_otherwise(labels: Collection[Label]) -> tuple[str, str] | None:
+    """What the categories of a column seem to be rather, and what to do about it; None if they may well be categories.
+
+    Those are times, numbers beside marks of what is missing, and numbers that are written in another way than is read.
+    """
+    texts = sorted(str(label).strip() for label in labels) if all(isinstance(label, str) for label in labels) else []
+    known = [text for text in texts if text.lower() not in MISSING_MARKS]
+    if len(known) < 2:
+        return None
+    if all(TIME_TEXT.fullmatch(text) for text in known):
+        return (
+            f"times such as {known[-1]!r}",
+            "Make numbers of them, such as the days since some date, or leave the column out: later times are none of "
+            "these.",
+        )
+    plain = [text for text in known if NUMBER_TEXT.fullmatch(text)]
+    marks = [repr(text) for text in dict.fromkeys(texts) if text not in set(known)]
+    aside = f" but for {', '.join(marks)}" if marks else ""
+    if len(plain) == len(known) and marks:
+        return f"numbers{aside}", "Leave missing values empty to have them read as such."
+    if len(plain) < len(known) and all(WRITTEN_NUMBER.fullmatch(text) for text in known):
+        other = next(text for text in known if text not in set(plain))
+        told = "Leave missing values empty, and write numbers" if marks else "Write them"
+        return (
+            f"numbers such as {other!r}{aside}",
+            f"{told} with a point alone and without units to have them read as such, or leave the column out.",
+        )
+    return None
+
+
+NAMELESS = re.compile(r"Unnamed: \d+")
+"""What a column without a name is called."""
 
 
 @dataclass(frozen=True, slots=True)

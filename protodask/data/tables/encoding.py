@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.rows import CHECK_ROWS, REMOVE
 from protodask.data.arrays.values import is_pandas_missing
-from protodask.data.format.schema import Column, Label, LabelKey, like_identifier
+from protodask.data.format.schema import Column, Label, LabelKey, like_identifier, meant_otherwise
 from protodask.data.places.records import LABEL_RANGE
 from protodask.errors import InputError, some
 
@@ -205,15 +205,19 @@ def settle_labels(labels: Iterable[LabelKey], untyped: bool) -> tuple[Label, ...
     return tuple(sorted(set(found)))
 
 
-def check_categories(name: str, n_labels: int, n_rows: int) -> None:
+def check_categories(name: str, labels: Collection[Label], n_rows: int) -> None:
     """Refuse to take a column of text for categories that looks like an identifier."""
-    if like_identifier(n_labels, n_rows):
-        raise InputError(
-            "over-limit",
-            f"Column {name!r} has {n_labels:,} different texts in {n_rows:,} rows, like an identifier.",
-            "Leave it out, make it coarser, or say that these are categories: `categorical` at an ingest, "
-            ".astype('category') of a data frame.",
-        )
+    if not like_identifier(len(labels), n_rows):
+        return
+    seen = f"Column {name!r} has {len(labels):,} different texts in {n_rows:,} rows"
+    if meant := meant_otherwise(labels):
+        raise InputError("over-limit", f"{seen}, {meant[0]}.", meant[1])
+    raise InputError(
+        "over-limit",
+        f"{seen}, like an identifier.",
+        "Leave it out, make it coarser, or say that these are categories: `categorical` at an ingest, "
+        ".astype('category') of a data frame.",
+    )
 
 
 def _parse_integer(text: str) -> int | None:

@@ -87,6 +87,8 @@ class Scanned:
     """Rows that the encoder marks."""
     unseen: Mapping[str, int] = field(default_factory=dict)
     """Rows whose value of a column is no category of it, where such ones count as none."""
+    uncategorized: Mapping[str, int] = field(default_factory=dict)
+    """Rows in which no feature of a nominal column is other than 0, where values that are no category count as none."""
     distinct: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Different values of columns in samples, and how many of them float32 tells apart, where that may be fewer."""
 
@@ -146,6 +148,7 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
             sums=sums,
             marked=int(np.count_nonzero(arrays.get(MARKED, False))),
             unseen=_unseen_values(table, scan.encoder.columns) if scan.count_unseen else {},
+            uncategorized=_uncategorized(scan.encoder, arrays) if scan.encoder.unseen == "zero" else {},
             distinct=_distinct_values(table, scan.encoder.columns) if scan.count_distinct else {},
         )
     )
@@ -181,6 +184,34 @@ def _unseen_values(table: Table, columns: Sequence[Column]) -> dict[str, int]:
         for column in nominal
     }
     return {name: rows for name, rows in counts.items() if rows}
+
+
+def _uncategorized(encoder: Encoder, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
+    """Of nominal columns, the number of rows that have none of its categories, and are not marked as missing or bad."""
+    counts: dict[str, int] = {}
+    used = ~arrays[MARKED] if MARKED in arrays else slice(None)
+    first = 0
+    for column in encoder.columns:
+        part = arrays[FEATURES.name][:, first : first + len(column.feature_names)]
+        first += part.shape[1]
+        if column.kind == "nominal" and column.categories:
+            counts[column.name] = int(np.count_nonzero(~part[used].any(axis=1)))
+    return {name: rows for name, rows in counts.items() if rows}
+
+
+LEAST_ROWS = 20
+"""Rows of which it means something that most are strange."""
+
+
+def warn_of_uncategorized(counts: Mapping[str, int], rows: int) -> None:
+    """Say of which columns most values count as no category: rather they are written otherwise."""
+    most = [f"{name!r} ({strange:,} of {rows:,} rows)" for name, strange in counts.items() if 2 * strange > rows]
+    if most and rows >= LEAST_ROWS:
+        warnings.warn(
+            f"Most values of a column are none of the categories that it had at the ingest, and count as none: "
+            f"{some(most)}. Check how they are written.",
+            stacklevel=4,
+        )
 
 
 def warn_of_unseen(unseen: Mapping[str, int]) -> None:
@@ -377,6 +408,8 @@ def table_source(
     with open_engine(engine) as opened:
         found = run_scan(Scan(table, encoder, (), None, count_unseen=tell_unseen), opened)
     warn_of_unseen(found.unseen)
+    if not tell_unseen:
+        warn_of_uncategorized(found.uncategorized, sum(found.rows))
     return replace(encoded_source(table, encoder, found.rows, block_rows, found.kept_bytes), marked=found.marked)
 
 

@@ -189,7 +189,7 @@ def encode_anew(
     if wanted.columns is None:
         columns = tuple(_settled(column, found, table.untyped) for column in columns)
         for name in text:
-            check_categories(name, len(found.labels[name]), sum(found.rows))
+            check_categories(name, [label for _, label in found.labels[name]], sum(found.rows))
     encoder = replace(tried, columns=columns, classes=classes, target_name=target)
     return encoded_source(table, encoder, found.rows, block_rows), encoder
 
@@ -231,6 +231,10 @@ def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[
     )
 
 
+MARKS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+"""What may stand between the columns of a file in place of commas."""
+
+
 def _feature_columns(
     table: Partitions, roles: Mapping[str, str | None], declared: Sequence[str], dropped: Sequence[str]
 ) -> list[str]:
@@ -239,10 +243,10 @@ def _feature_columns(
     for what, name in roles.items():
         if name is not None and name not in names:
             remedy = f"The columns are {some(table.names)}."
-            if len(names) == 1 and (mark := next((mark for mark in ";\t" if mark in table.names[0]), None)):
-                other = "semicolons" if mark == ";" else "tabs, as files do whose names end in .tsv"
+            header = ",".join(table.names)
+            if mark := next((mark for mark in MARKS if name in header.split(mark)), None):
                 remedy = (
-                    f"The only column is {table.names[0]}: the file has {other}. Save it with commas between columns."
+                    f"The file has {MARKS[mark]} between its columns, and commas in their names: put these in quotes."
                 )
             raise InputError("column-missing", f"There is no column {name!r} for the {what}.", remedy)
     absent = [name for name in declared if name not in names]

@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import time
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
@@ -25,12 +26,13 @@ from typing import Any
 
 from protodask.data.places.bounded import PIECE_BYTES
 from protodask.data.places.locations import file_system, is_url, locate, storage_errors
-from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.errors import InputError, ProtodaskError, StorageError, some
 from protodask.places import mask
 
-CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 PACKED = (".gz", ".bz2", ".xz")
+TEXT_ENDINGS = (".csv", ".tsv", ".txt")
+CSV_ENDINGS = tuple(f"{ending}{packed}" for ending in TEXT_ENDINGS for packed in ("", *PACKED))
 
 ISAL = "igzip_lib"
 """Of the errors of the package isal, by which fsspec decompresses where it is installed."""
@@ -135,11 +137,25 @@ def _in_order(path: str) -> tuple[list[str | int], str]:
 def find_files(source: str) -> list[str]:
     """The CSV and Parquet files a path, glob or folder stands for, in their natural order; at least one."""
     found = [path for path, _ in _listed(source)]
+    if os.path.isdir(source):
+        _warn_of_others(source)
     if not found:
         raise InputError(
             "not-found", f"There are no CSV or Parquet files at {source}.", "Check the path; endings tell the format."
         )
     return found
+
+
+OTHER_TABLES = re.compile(r"\.(xlsx?|ods|jsonl|feather|arrow|orc|avro|zip|zst)$", re.IGNORECASE)
+"""Endings of files that have tables in them, too, and are not read."""
+
+
+def _warn_of_others(folder: str) -> None:
+    """Say which files of a folder are no tables that are read, though they may hold some."""
+    names = [os.path.relpath(path, folder) for path in _below(folder)]
+    others = sorted(name for name in names if re.search(r"(^|/)[._]", name) is None and OTHER_TABLES.search(name))
+    if others:
+        warnings.warn(f"Files in {folder} that are neither CSV nor Parquet are left out: {some(others)}.", stacklevel=2)
 
 
 def check_settle(settle: float) -> None:
@@ -275,12 +291,13 @@ def is_unchanged(file: SourceFile) -> bool:
 
 
 def open_file(path: str, compression: str | None = None) -> Any:
-    """A file or an object for reading its bytes; with "infer", decompressed as its ending says.
+    """A file or an object for reading its bytes; with "infer", decompressed if it is one that is read so.
 
     A pipe is refused, since opening one that nobody writes to would wait for ever.
     """
     if not is_url(path):
         _status(path)
+    compression = compression if is_packed(path) else None
     if not is_url(path) and compression is None:
         return open(path, "rb")
     import fsspec

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.places.bounded import PIECE_BYTES, read_up_to
-from protodask.data.tables.source_files import changed_meanwhile, is_packed, open_file, table_errors
+from protodask.data.tables.source_files import PACKED, changed_meanwhile, is_packed, open_file, table_errors
 from protodask.errors import InputError
 from protodask.places import mask
 
@@ -31,13 +32,41 @@ QUOTE = ord('"')
 BYTE_ORDER_MARK = "\xef\xbb\xbf"
 """At the start of a text in UTF-8, as the letters of its bytes."""
 
+OTHER_FORMS = (
+    (b"PK\x03\x04", "a ZIP archive, as workbooks of Excel are", "Save the table as CSV or Parquet."),
+    (b"\xd0\xcf\x11\xe0", "an old workbook of Excel", "Save the table as CSV or Parquet."),
+    (b"PAR1", "a Parquet file", "Let its name end in .parquet."),
+    (b"ARROW1", "a file of Arrow's, or Feather", "Save the table as Parquet."),
+    (b"SQLite format 3", "a database of SQLite", "Save the table as CSV or Parquet."),
+    (b"\x1f\x8b", "compressed by gzip", "Let its name end in .csv.gz."),
+    (b"BZh", "compressed by bzip2", "Let its name end in .csv.bz2."),
+    (b"\xfd7zXZ\x00", "compressed by xz", "Let its name end in .csv.xz."),
+    (b"\x28\xb5\x2f\xfd", "compressed by Zstandard", "Decompress it, or save the table as Parquet."),
+    (b'{"', "JSON", "Save the table as CSV or Parquet."),
+    (b'[{"', "JSON", "Save the table as CSV or Parquet."),
+)
+"""How files begin that are no CSV files whatever they are called, what they are, and what to do."""
+
 OPEN_STREAMS = 16
 """Streams a process keeps open where it stopped reading, since the next part begins there or soon after."""
 
 
-def separator_of(path: str) -> str:
-    """What stands between the fields of a file, by its ending."""
-    return "\t" if path.lower().endswith(".tsv") else ","
+QUOTED = re.compile(rb'"(?:[^"]|"")*"')
+
+SEPARATORS = b",;\t|"
+"""What may stand between the fields of a file, the usual one first."""
+
+
+def separator_of(path: str, text: bytes) -> str:
+    """What stands between the fields of a text: a tab by the ending of its file, or else what its first row has outside
+    of quotes, where a comma comes before all others.
+    """
+    name = path.lower()
+    packed = next(filter(name.endswith, PACKED), "")
+    if name.removesuffix(packed).endswith(".tsv"):
+        return "\t"
+    first = re.split(rb"[\r\n]", QUOTED.sub(b"", text), maxsplit=1)[0]
+    return chr(next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0]))
 
 
 @dataclass(frozen=True)
@@ -61,7 +90,7 @@ class TextParts:
     def form(self) -> object:
         """What files have in common that are read as one table; None of one without rows, which tells no types."""
         has_rows = bool(self.header) and self.cuts[-1] > self.cuts[0]
-        return (self.header, separator_of(self.path)) if has_rows else None
+        return (self.header, separator_of(self.path, self.header)) if has_rows else None
 
     @property
     def n_parts(self) -> int:
@@ -101,7 +130,7 @@ def text_parts(path: str, part_bytes: int) -> TextParts:
         else:
             with open_file(path, "infer") as file:
                 read_up_to(file, len(header))
-                cuts = _cut(file, path, part_bytes, len(header))
+                cuts = _cut(file, path, part_bytes, header)
         found = TextParts(path, header, cuts, size)
         check_header(header or found.read(0), path)
     return found
@@ -120,12 +149,16 @@ def check_header(line: bytes, path: str) -> None:
 def header_of(file: Any, path: str) -> bytes:
     """The lines of the first row of a text: one, unless there is a line's end in a name that is in quotes.
 
-    Refused where the next row has more values than there are names.
+    Refused where it is no text, or the next row has more values than there are names.
     """
     taken = bytearray()
+    begun = file.read(PIECE_BYTES)
+    for start, what, remedy in OTHER_FORMS:
+        if begun.startswith(start):
+            raise InputError("unreadable", f"{mask(path)} is {what}, and no CSV file.", remedy)
 
     def lines() -> Iterator[str]:
-        ahead = b""
+        ahead = begun
         while True:
             while b"\n" not in ahead and len(ahead) < LONGEST_LINE_BYTES and (piece := file.read(PIECE_BYTES)):
                 ahead += piece
@@ -139,18 +172,12 @@ def header_of(file: Any, path: str) -> bytes:
 
     header, names, values = b"", list[str](), list[str]()
     with suppress(csv.Error, StopIteration):  # a parser that knows more will say what is wrong with it
-        reader = csv.reader(lines(), delimiter=separator_of(path))
+        reader = csv.reader(lines(), delimiter=separator_of(path, begun))
         names = next(reader)
         while not values:
             header = header or bytes(taken)
             values = next(reader)
     if "".join(names).strip() and any(value.strip() for value in values[len(names) :]):
-        if len(names) == 1 and ";" in names[0]:
-            raise InputError(
-                "unreadable",
-                f"{mask(path)} has semicolons between its columns, and commas in its values.",
-                "Save it with commas between columns, and points in numbers.",
-            )
         raise InputError(
             "unreadable",
             f"{mask(path)} has more values in its first row than names of columns.",
@@ -159,13 +186,13 @@ def header_of(file: Any, path: str) -> bytes:
     return header
 
 
-def _cut(file: Any, path: str, part_bytes: int, start: int) -> tuple[int, ...]:
-    """Where parts begin, from a position on: behind a line's end, though not behind one inside of quotes.
+def _cut(file: Any, path: str, part_bytes: int, header: bytes) -> tuple[int, ...]:
+    """Where parts begin, from the end of the header on: behind a line's end, though not behind one inside of quotes.
 
     Where quotes do not end any line's end will do, once there has been none outside of them for long.
     """
-    cuts = [start]
-    position, due, quotes = start, start + part_bytes, _Quotes(separator_of(path))
+    cuts, position = [len(header)], len(header)
+    due, quotes = position + part_bytes, _Quotes(separator_of(path, header))
     while piece := file.read(PIECE_BYTES):
         inside, turns = quotes.inside, quotes.turns(piece)
         first = max(due - position, 0)

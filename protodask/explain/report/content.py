@@ -74,6 +74,11 @@ class Content:
         return fits_of(self.model.provenance)
 
     @property
+    def is_raw(self) -> bool:
+        """Whether the model has a calibration, which is left aside."""
+        return self.model.calibration is not None
+
+    @property
     def is_other_training(self) -> bool:
         """Whether the training dataset that was given is none of those the model says it was trained on."""
         known = [fit["dataset"] for fit in self.fits if "dataset" in fit]

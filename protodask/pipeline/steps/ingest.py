@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -61,15 +63,20 @@ Columns = tuple[str, ...]
 
 
 def parse_orders(values: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Columns with their categories, lowest first, from "COL=a,b,c"."""
+    """Columns with their categories, lowest first, from "COL=a,b,c"; in double quotes where one has a comma, or the
+    column an equals sign.
+    """
     orders: dict[str, tuple[str, ...]] = {}
     for value in values:
         name, separator, order = value.partition("=")
+        if quoted := re.fullmatch(r'"((?:[^"]|"")+)"=(.*)', value, re.DOTALL):
+            name, order = quoted[1].replace('""', '"'), quoted[2]
         if not name or not separator or not order:
             raise InputError("bad-setting", f"--ordinal {value} is no order.", "Write it like size=small,medium,large.")
         if name in orders:
             raise InputError("named-twice", f"The column {name!r} has two orders.", "Give one.")
-        orders[name] = tuple(category.strip() for category in order.split(","))
+        given = next(csv.reader([order], skipinitialspace=True)) if '"' in order else order.split(",")
+        orders[name] = tuple(category.strip() for category in given)
     return orders
 
 

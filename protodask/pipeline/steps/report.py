@@ -31,6 +31,12 @@ class ReportWritten(Result):
     """Its figures of quality by name, nan where one was left out."""
     alarming: int | None
     """Features that drifted strongly; None if no drift was measured."""
+    raw: bool = False
+    """Whether the model has a calibration, which the report leaves aside."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ("It is of raw probabilities: the model's calibration is left aside.",) if self.raw else ()
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -128,6 +134,7 @@ class ReportStep(KnownRows, Step):
             n_batches,
             content.quality.describe(),
             None if content.drift is None else content.drift.alarming,
+            content.is_raw,
         )
 
 

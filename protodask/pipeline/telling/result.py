@@ -91,6 +91,11 @@ def plain(value: Any) -> Any:
             return value
 
 
+def told_note(note: str) -> str:
+    """A note in one line, whatever names are in it."""
+    return "Note: " + note.replace("\n", "\\n")
+
+
 def refuse_hidden(kind: type, base: type) -> None:
     """Refuse a field without a default that is called like a method: it would have that for its default."""
     for name in vars(kind).get("__annotations__", {}):
@@ -129,7 +134,7 @@ class Result(ABC):
 
     def told_notes(self) -> Iterator[str]:
         """What is to be known about it, a line each."""
-        return (f"Note: {note}" for note in self.notes)
+        return map(told_note, self.notes)
 
     def told_place(self, what: str, path: str | None) -> Iterator[str]:
         """Where it was written, too, if it was."""

@@ -115,6 +115,7 @@ FORMS = [
     "csv",
     "tsv",
     "gzip",
+    "tsv, packed",
     "csv parts",
     "csv orders",
     "parquet",
@@ -142,6 +143,8 @@ def test_ingest__is_the_same_from_every_kind_of_table(
             frame.to_csv(source := data / "t.tsv", index=False, sep="\t")
         case "gzip":
             frame.to_csv(source := data / "t.csv.gz", index=False)
+        case "tsv, packed":
+            frame.to_csv(source := data / "t.TSV.bz2", index=False, sep="\t")
         case "csv parts" | "csv orders":
             source = []
             for number, part in enumerate(parts):
@@ -764,6 +767,16 @@ def test_table_source__encodes_for_scoring_as_at_ingest(
     np.testing.assert_array_equal(with_target.read(0)["target"], all_rows(expected)["target"][:40])
 
 
+def test_table_source__warns_where_most_values_are_unseen(engine: Engine) -> None:
+    columns = (Column("sex", "nominal", ("f", "m"), 0.0, True), Column("n", "nominal", (), 0.0, True))
+    frame = pd.DataFrame({"sex": ["F", "M", None, "f"] * 10, "n": ["x"] * 40})
+    table_source(frame, columns, unseen="zero", engine=engine)  # half of them
+    frame.loc[0, "sex"], frame.loc[3, "sex"] = "F", "M"
+    with pytest.warns(UserWarning, match=r"categories that it had .*: 'sex' \(21 of 40 rows\)\. Check how they are"):
+        table_source(frame, columns, unseen="zero", engine=engine)
+    table_source(frame[:8], columns, unseen="zero", engine=engine)
+
+
 def test_table_source__meets_unseen_categories(expected: Dataset, engine: Engine) -> None:
     frame = make_frame(40).drop(columns=["id", "y", "w", "p"])
     frame.loc[30, "colour"] = "pink"
@@ -1101,6 +1114,40 @@ def test_ingest__notes_categories_that_are_like_an_identifier(tmp_path: Path, n_
     assert any("'who' has 30 categories in 50 rows" in note for note in found.notes) == noted
     ranked = {"who": [f"u{number}" for number in range(n_categories)]}  # one feature
     assert not ingest(frame, tmp_path / "o.zarr", target="y", ordinal=ranked).notes
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["1.5", "2.5", "-", "n.a."], "numbers but for '-', 'n.a.'. Leave missing values empty"),
+        (["12,5", "7"], "numbers such as '12,5'. Write them with a point"),
+        (["€ 1.250,00", "€ 900"], "numbers such as '€ 1.250,00'"),
+        (
+            ["10 %", "12.5 %", "?"],
+            "numbers such as '10 %' but for '?'. Leave missing values empty, and write numbers with",
+        ),
+        ([" 1.5", "2 ", "  "], "numbers but for ''. Leave missing values empty"),
+        (["2024-01-05", "2024-02-01 12:30:00"], "times such as '2024-02-01 12:30:00'. Make numbers of them"),
+        (["5.1.2024", "01.02.2024"], "times such as '5.1.2024'"),
+        (["01067", "10115"], None),
+        (["9", "10", "other"], None),
+        (["1.2.3", "1.2.4"], None),
+        (["-", "?", "red"], None),
+    ],
+)
+def test_ingest__notes_categories_that_are_numbers_or_times(texts: list[str], said: str | None, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": texts * 6, "b": texts * 6, "y": (["u"] * len(texts) + ["v"] * len(texts)) * 3})
+    notes = ingest(frame, tmp_path / "d", target="y", text_is_categorical=True).notes
+    assert [f"The categories of 'a', 'b' are {said}" in note for note in notes] == [True] * (said is not None)
+    many = pd.DataFrame({"a": [f"{row},5" for row in range(30)], "y": [0, 1] * 15})
+    with refused("over-limit", "30 different texts in 30 rows, numbers such as '0,5'", "with a point"):
+        ingest(many, tmp_path / "m", target="y", text_is_categorical=True)
+
+
+def test_ingest__notes_columns_without_a_name(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [3.0, 1.0, 2.0], "y": [0, 1, 1]}).to_csv(tmp_path / "t.csv")
+    (note,) = ingest(tmp_path / "t.csv", tmp_path / "d", target="y").notes
+    assert "without a name are features, too: Unnamed: 0." in note
 
 
 def test_ingest__notes_labels_that_look_alike(tmp_path: Path) -> None:

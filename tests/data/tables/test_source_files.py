@@ -50,6 +50,14 @@ def test_source_files__of_a_folder(tmp_path: Path) -> None:
     assert found[1].modified_ns == os.stat(tmp_path / "b.csv").st_mtime_ns
 
 
+def test_find_files__says_which_tables_of_a_folder_are_left_out(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.tsv.xz", "c.XLSX", "deep/d.csv.zip", "_log/e.jsonl", ".f.zip", "notes.md", "g.json"):
+        put(tmp_path / name)
+    with pytest.warns(UserWarning, match=r"neither CSV nor Parquet are left out: c\.XLSX, deep/d\.csv\.zip\.$"):
+        found = find_files(str(tmp_path))
+    assert [os.path.basename(path) for path in found] == ["a.csv", "b.tsv.xz"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [

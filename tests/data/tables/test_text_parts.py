@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import lzma
 import pickle
@@ -225,9 +226,22 @@ def test_ingest__of_rows_longer_than_their_header_is_refused(
     ("text", "facts"),
     [
         ("name,y\nMünchen,a\n".encode("latin-1"), ("'utf-8' codec", "Save it as UTF-8.")),
-        (b"x;z;y\n1,5;2,5;a\n", ("semicolons between its columns", "commas between columns, and points in numbers")),
-        (b"x;y\n1;a\n2;b\n", ("'y'", "x;y", "has semicolons", "commas between columns")),
-        (b"x\ty\n1\ta\n", ("'y'", "has tabs", ".tsv", "commas between columns")),
+        (
+            b"x, cm;y\n1,5;a\n",
+            ("'y' for the target. The file has semicolons between its columns", "put these in quotes"),
+        ),
+        (b"x, cm\ty\n1\ta\n", ("'y' for the target. The file has tabs between its columns", "put these in quotes")),
+        (
+            b"x;z;y\n1,5;1.234;a\n",
+            ("commas in 'x' and points in 'z', as in '1.234'.", "thousands without a mark"),
+        ),
+        (b"x;y\n1,5;a\n2.5;b\n", ("'x' has the value '1,5', which is not a number, in row 0",)),
+        (b"x;y\n1,5;a\n2;b\nn/k;a\n", ("'x' has the value '1,5', which is not a number, in row 0",)),
+        (b"x;y\n1,5;a\n" + b"2;b\n" * 1000 + b"n/k;a\n", ("'x' has the value 'n/k'", "in row 1001 (counted")),
+        (b"PK\x03\x04\x14\x00\n", ("is a ZIP archive, as workbooks of Excel are", "as CSV or Parquet")),
+        (b"PAR1\x15\x04\n", ("is a Parquet file, and no CSV file. Let its name end in .parquet.",)),
+        (b"\x1f\x8b\x08\x00", ("compressed by gzip", ".csv.gz")),
+        (b'[{"x":1,"y":"a"},{"x":2,"y":"b"}]', ("is JSON", "as CSV or Parquet")),
         (b"x,y\n1,a\n2,b,3,4\n", ("Expected 2 fields in line 3, saw 4).",)),
         (b"x,y\n1,a\nn/k,b\n", ("numbers: x; 'x' has the value 'n/k', which is not a number, in row 1 (counted",)),
     ],
@@ -238,6 +252,47 @@ def test_ingest__says_what_is_wrong_with_a_text(text: bytes, facts: tuple[str, .
         ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
     assert all(fact in str(caught.value) for fact in facts)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+@pytest.mark.parametrize("point", [",", "."])
+def test_ingest__reads_what_stands_between_columns_in_place_of_commas(
+    separator: str, point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a, cm": random.normal(size=300), "n": range(300), "t": ["x, y", "u;\t|v", "w"] * 100})
+    frame = frame.assign(w=random.uniform(1, 2, 300), y=["1,5", "2"] * 150)
+    frame.loc[3, "a, cm"] = None
+    path = tmp_path / "t.txt"
+    frame.to_csv(path, sep=separator, decimal=point, index=False, quoting=csv.QUOTE_NONNUMERIC)
+    said: Any = {"target": "y", "weight": "w", "categorical": ["t"], "dtype": "float64"}
+    found = ingest(path, tmp_path / "found", **said)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert found.key == ingest(tmp_path / "t.csv", tmp_path / "expected", **said).key
+    encoded = encode_file(
+        path.read_bytes(), str(path), found.columns, target_name="y", keep=("n", "a, cm", "y"), dropped=("w",),
+        unseen="error", dtype="float64",
+    )  # fmt: skip
+    np.testing.assert_array_equal(encoded["features"], found.read(0)["features"])
+    monkeypatch.setattr("protodask.data.tables.ingest_sources.CSV_PARTITION_BYTES", 500)
+    assert ingest(path, tmp_path / "parts", **said).key == found.key
+
+
+def test_ingest__warns_of_points_that_may_set_thousands_apart(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("price;size;y\n1.250;0.125;a\n990;1.125;b\n")
+    with pytest.warns(UserWarning, match=r"may be meant to set thousands apart: 'price' \(1\.250\)\. Write"):
+        ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
+
+
+@pytest.mark.parametrize(("ending", "what"), [("zip", "ZIP archive"), ("zst", "compressed by Zstandard")])
+def test_ingest__says_of_a_file_what_it_is_compressed_by(ending: str, what: str, tmp_path: Path) -> None:
+    path = tmp_path / f"t.csv.{ending}"
+    if ending == "zip":
+        pd.DataFrame({"x": [1, 2], "y": ["a", "b"]}).to_csv(path, index=False)
+    else:
+        path.write_bytes(b"\x28\xb5\x2f\xfd\x00\x00")
+    with refused("unreadable", what, "no CSV file"):
+        ingest(path, tmp_path / "d", target="y")
 
 
 @pytest.mark.parametrize("first", [b"\n", b"\r\n", b"  \n"])
