@@ -74,7 +74,10 @@ def test_learn_regions__are_none_where_rules_do_not_decide(make: Any) -> None:
 
 def test_learn_regions__are_none_of_few_rows_and_of_wide_ones() -> None:
     features, target = graded(4000)
-    assert learn_regions(features[:1999], target[:1999], np.ones(1999)) is None
+    few = np.random.default_rng(0).integers(0, 4, (1000, 3)).astype(float)
+    rule = np.minimum(few[:, 0], few[:, 1]).astype(int) + (few[:, 2] >= 2) * (few[:, 0] > 0)
+    assert learn_regions(few, rule, np.ones(1000)) is not None
+    assert learn_regions(few[:999], rule[:999], np.ones(999)) is None
     assert learn_regions(np.repeat(features, 30, axis=1), target, np.ones(4000)) is None, "too wide"
     for place in range(0, 4000, 100):  # a row that weighs next to nothing, left out or not
         light = (np.arange(4000) == place).astype(int)
