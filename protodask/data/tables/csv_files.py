@@ -122,36 +122,46 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
     floats = [
         name for name in names if types[name] == "float64" and name not in commas and head[name].dtype.kind == "f"
     ]
-    if separator != "," and floats:
+    if separator != "," and (floats or commas):
         with opened() as file:
-            texts = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS, usecols=floats, dtype=str)
-        _check_points(path, {name: texts[name].dropna() for name in floats}, separator, sorted(commas))
+            texts = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS, usecols=[*floats, *commas], dtype=str)
+        known = {name: texts[name].dropna() for name in (*floats, *sorted(commas))}
+        with_commas = {name: known.pop(name) for name in sorted(commas)}
+        _check_points(path, known, separator, with_commas)
     return CsvColumns(types, separator, len(head) > 0, dropped.intersection(present), frozenset(commas))
 
 
-THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
 """What is more than a thousand to some, and a little more than one to others."""
 
 
-def _check_points(path: str, columns: Mapping[str, Any], separator: str, commas: Sequence[str]) -> None:
-    """Refuse numbers with points beside columns with decimal commas, and warn of what may be thousands."""
-    pointed = {name: [text.strip() for text in texts if "." in text] for name, texts in columns.items()}
-    pointed = {name: texts for name, texts in pointed.items() if texts}
+def _check_points(path: str, columns: Mapping[str, Any], separator: str, commas: Mapping[str, Any]) -> None:
+    """Refuse numbers with points beside columns with decimal `commas`, and warn of what may be thousands."""
+    pointed, with_commas = _marked(columns, "."), _marked(commas, ",")
     if commas and pointed:
         name = next(iter(pointed))
         raise InputError(
             "unreadable",
-            f"{mask(path)} has decimal commas in {commas[0]!r} and points in {name!r}, as in {pointed[name][0]!r}.",
+            f"{mask(path)} has decimal commas in {min(commas)!r} and points in {name!r}, as in {pointed[name][0]!r}.",
             "Write all numbers with one of the two, and thousands without a mark; or say that such a column is not a "
             f"number (categorical=[{name!r}]).",
         )
-    thousands = [f"{name!r} ({texts[0]})" for name, texts in pointed.items() if all(map(THOUSANDS.fullmatch, texts))]
-    if separator == ";" and thousands:
-        warnings.warn(
-            f"Points in {mask(path)} are decimal points, though they may be meant to set thousands apart: "
-            f"{some(thousands)}. Write thousands without a mark.",
-            stacklevel=2,
-        )
+    for marks, mark, texts_of in (("Points", "points", pointed), ("Commas", "commas", with_commas)):
+        thousands = [
+            f"{name!r} ({texts[0]})" for name, texts in texts_of.items() if all(map(THOUSANDS.fullmatch, texts))
+        ]
+        if thousands and (commas or separator == ";"):
+            warnings.warn(
+                f"{marks} in {mask(path)} are decimal {mark}, though they may be meant to set thousands apart: "
+                f"{some(thousands)}. Write thousands without a mark.",
+                stacklevel=2,
+            )
+
+
+def _marked(columns: Mapping[str, Any], mark: str) -> dict[str, list[str]]:
+    """The values of columns that have such a mark, of columns that have any."""
+    found = {name: [text.strip() for text in texts if mark in text] for name, texts in columns.items()}
+    return {name: texts for name, texts in found.items() if texts}
 
 
 def _has_decimal_commas(values: Any) -> bool:

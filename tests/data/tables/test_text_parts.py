@@ -278,9 +278,11 @@ def test_ingest__reads_what_stands_between_columns_in_place_of_commas(
     assert ingest(path, tmp_path / "parts", **said).key == found.key
 
 
-def test_ingest__warns_of_points_that_may_set_thousands_apart(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("price;size;y\n1.250;0.125;a\n990;1.125;b\n")
-    with pytest.warns(UserWarning, match=r"may be meant to set thousands apart: 'price' \(1\.250\)\. Write"):
+@pytest.mark.parametrize(("mark", "word"), [(".", "Points"), (",", "Commas")])
+def test_ingest__warns_of_marks_that_may_set_thousands_apart(mark: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("price;size;y\n1.250;0.125;a\n990;1.125;b\n".replace(".", mark))
+    warned = rf"{word} in .* may be meant to set thousands apart: 'price' \(1\{mark}250\)\. Write"
+    with pytest.warns(UserWarning, match=warned):
         ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
 
 
