@@ -26,7 +26,7 @@ from protodask.prototypes.history import Callback, IterationDone, StageRecord
 from protodask.prototypes.kernel import row_side
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, WorkingSet, starting_point
 from protodask.prototypes.runs import RunLog
-from protodask.prototypes.solver import AFTER_STEPS, BY_MANY, TO_THE_END, Function, Iteration, Solution, solve
+from protodask.prototypes.solver import AFTER_STEPS, TO_THE_END, Function, Iteration, Solution, solve
 from protodask.prototypes.staging import take_stage
 from protodask.prototypes.steps import Steps, stepping_start
 from protodask.prototypes.training_data import TrainingData
@@ -38,9 +38,6 @@ Of 258 tables (at most 9,000 rows), after waiting as long as `TO_THE_END` says o
 less by it: 5 where rows held out lose less than three tenths of what the marginals do, 3 up to six tenths, the same
 beyond. With 10 it is 0.2 per cent more, with 15 0.1 less; with 20 iterations of every round it is 0.7 more than
 without, a tenth where little can be learnt."""
-
-MANY_HELD_OUT = 400
-"""Rows held out, of more than which small gains are told from chance: see `BY_MANY`."""
 
 
 def marginal_loss(training_weight: Floats, held_out_weight: Floats) -> float:
@@ -194,10 +191,7 @@ class Round:
         scale, tolerance, most = problem.solver_scale, self.config.tolerance, self.config.max_iterations
         report = partial(self.listeners.told, problem)
         objective = self._objective(self.data, problem, warm=start is not None)
-        whole = self.data.whole
-        many = whole is not None and whole.summary.rows - self.data.summary.rows > MANY_HELD_OUT
-        to_the_end = BY_MANY if many else TO_THE_END
-        patience = to_the_end if start is None else AFTER_STEPS
+        patience = TO_THE_END if start is None else AFTER_STEPS
         start = starting_point(problem) if start is None else start
         none = starting_point(problem)
         none[problem.n_feature_weights :] = 0

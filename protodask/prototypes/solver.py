@@ -83,19 +83,11 @@ class Patience:
     weights have grown."""
     from_start: bool = False
     """Whether the start may be the solution."""
-    longer: float = 1.0
-    """Times as many at most where nearly all is learnt: of `L0` that is lost without prototypes, or after the first
-    iteration if that is less, and `L` so far, `max(1, 2 log(L0 / L) - 1)` times."""
 
 
 TO_THE_END = Patience()
 """Of all rows. With three at least, a share of 0.25 and 20 at most, and 15 iterations in place of 12 on all rows after
 it, fits of 258 tables take a sixth longer in the median and 1.4 times as long in all, and lose 0.9 per cent less."""
-
-BY_MANY = Patience(longer=2.5)
-"""Of all rows, where those held out are enough to tell small gains from chance. Of 56 fits of 24 tables of 3,000 to
-12,000 rows it changes 26, which lose 0.983 of what they did and take 1.4 times as long: 0.86 to 0.97 of 10,499 people
-who leave or stay, 0.96 to 1.00 of 7,738 web sites."""
 
 AFTER_STEPS = Patience(least=3, share=0.0, most=3, first=3, from_start=True)
 """Of all rows, where small steps led near the end: 40 more evaluations lower what flights lose by 0.0007."""
@@ -172,12 +164,11 @@ class _Best:
 
     def goes_on(self, iteration: int, patience: Patience) -> bool:
         """Whether there may be one that is much better, after so many iterations."""
-        gained, loss = self.gained[0], self.evaluation.held_out
+        gained = self.gained[0]
         waits = min(patience.least + patience.share * gained, patience.most)
-        if loss > (1 - LEARNT) * self.baseline:
+        if self.evaluation.held_out > (1 - LEARNT) * self.baseline:
             waits = max(waits, patience.first)
-        learnt = math.log(self.baseline / loss) if 0 < loss < self.baseline else 0.0
-        return iteration - gained < waits * min(max(1.0, 2 * learnt - 1), patience.longer)
+        return iteration - gained < waits
 
 
 def _better(best: _Best | None, iteration: int, theta: Floats, known: Evaluation, baseline: float) -> _Best:

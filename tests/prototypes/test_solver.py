@@ -1,6 +1,5 @@
 """The solver: what it says of its end is checked against the function itself."""
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -234,12 +233,6 @@ def test_solve__has_learnt_nothing_before_held_out_rows_lose_less_than_without_p
     assert run(losing(), 0.0, baseline=1.0, patience=PATIENT).iterations == 2 + 9
     assert run(losing(), 0.0, baseline=1.5, patience=PATIENT).iterations == 2 + 3
     assert run(losing(), 0.0, patience=PATIENT).iterations == 2 + 3
-
-
-@pytest.mark.parametrize(("logarithm", "waits"), [(1.0, 3), (1.5, 5), (9.0, 6), (math.inf, 3)])
-def test_solve__waits_longer_where_nearly_all_is_learnt(objective: Objective, logarithm: float, waits: int) -> None:
-    losing = judged(objective, lambda step: 2.0 if step < 2 else math.exp(-logarithm), [])
-    assert run(losing, 0.0, baseline=1.0, patience=Patience(longer=2.5)).iterations == 2 + waits
 
 
 def test_projected_norm__is_zero_exactly_at_a_kkt_point() -> None:
