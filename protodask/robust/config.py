@@ -36,14 +36,12 @@ class RobustConfig:
     def __post_init__(self) -> None:
         unwrap_numbers(self)
         object.__setattr__(self, "formulation", named(self.formulation))
-        for name in ("eps", "C", "gap"):
+        for name, most in (("eps", 1.0), ("C", MOST_COST), ("gap", 1.0)):
             value = getattr(self, name)
             if not is_number(value):
                 raise InputError("bad-setting", f"{name} is {value!r}.", "Give a number.")
-            if name != "eps" and not 0 < value <= MOST_COST:
-                raise InputError(
-                    "bad-setting", f"{name} is {value}.", f"Give a number above 0, {MOST_COST:.0e} at most."
-                )
+            if name != "eps" and not 0 < value <= most:
+                raise InputError("bad-setting", f"{name} is {value}.", f"Give a number above 0, {most:g} at most.")
         check_eps(self.eps)
         for name in ("eps", "C", "gap"):
             object.__setattr__(self, name, float(getattr(self, name)))

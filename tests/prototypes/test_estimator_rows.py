@@ -131,6 +131,13 @@ def test_labels_that_are_dates__are_refused(kind: Any) -> None:
         classifier().fit(da.from_array(ROWS) if kind is da.from_array else ROWS, kind(dates))
 
 
+def test_records__are_refused_with_a_way_to_give_them() -> None:
+    records = pd.DataFrame(ROWS, columns=["a", "b"]).to_records(index=False)
+    for rows in (records, np.array(records)):
+        with refused("wrong-type", "records of named fields", "pandas.DataFrame(rows)"):
+            classifier().fit(rows, LABELS)
+
+
 @pytest.mark.filterwarnings("ignore:X has feature names, but:UserWarning")
 @pytest.mark.parametrize("names", [["a", "b"], [0, 1]])
 def test_frames__go_by_position_where_the_rows_of_fit_had_no_names(names: Any, fitted: PrototypeSetClassifier) -> None:

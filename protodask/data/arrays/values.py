@@ -15,9 +15,15 @@ COMPLEX_REMEDY = "Give the real and the imaginary part as columns of their own."
 
 
 def refuse_times(dtype: Any) -> None:
-    """Refuse rows of dates or durations: as numbers they would count from some date, also where they are missing; and
-    of complex numbers, whose second part would be lost.
+    """Refuse rows of dates or durations: as numbers they would count from some date, also where they are missing; of
+    complex numbers, whose second part would be lost; and of records, which are no numbers.
     """
+    if getattr(dtype, "names", None):
+        raise InputError(
+            "wrong-type",
+            f"The rows are records of named fields ({dtype}).",
+            "Give a data frame of them: pandas.DataFrame(rows).",
+        )
     if getattr(dtype, "kind", "O") == "c":
         raise InputError("wrong-type", f"Complex data not supported ({dtype}).", COMPLEX_REMEDY)
     if getattr(dtype, "kind", "O") in TIMES:
