@@ -57,7 +57,7 @@ SEPARATORS = b",\t;|"
 QUOTED = rb'(?<![^,\t;|])"(?:[^"]|"")*"'
 """A field in quotes; elsewhere quotes are letters like others."""
 
-FIRST_ROW = re.compile(rb"(?:" + QUOTED + rb"|[^\r\n])*")
+FIRST_ROW = re.compile(rb"(?:" + QUOTED + rb'|[^"\r\n]+|")*')
 
 
 def separator_of(path: str, text: bytes) -> str:
