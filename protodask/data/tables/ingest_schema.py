@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from protodask.data.format.metadata import Metadata, require_storable
-from protodask.data.format.schema import FEATURES, TARGET, Column, Label, check_dtype
+from protodask.data.format.schema import FEATURES, FEW_TEXTS, TARGET, Column, Label, check_dtype
 from protodask.data.format.summary import empty_summary
 from protodask.data.tables.encoding import (
     Missing,
@@ -295,10 +295,11 @@ def _first_text(table: Partitions, name: str) -> str:
 
 
 def _refuse_measurements(classes: Sequence[Label], target: str, untyped: bool) -> None:
-    """Text of a CSV file that is all numbers, and not all whole ones, is a measurement."""
+    """Text of a CSV file that is all numbers, not all whole ones, is a measurement; with commas, few may be pairs."""
     if not untyped:
         return
-    numbers = [_number(label) for label in classes]
+    many = len(classes) > FEW_TEXTS
+    numbers = [_number(str(label).replace(",", ".") if many else label) for label in classes]
     broken = [label for label, number in zip(classes, numbers, strict=True) if number is not None and number % 1]
     if broken and all(number is not None for number in numbers):
         raise InputError(

@@ -298,6 +298,12 @@ def test_ingest__warns_of_marks_that_may_set_thousands_apart(mark: str, word: st
         ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
 
 
+def test_ingest__of_a_target_of_many_numbers_with_decimal_commas_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x;y\n" + "".join(f"{row};{row % 21},5\n" for row in range(100)))
+    with refused("bad-value", "Column 'y' has the value 0,5, which is no class"):
+        ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
+
+
 def test_ingest__takes_decimal_commas_of_one_column_for_those_of_all(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x;z;y\n1,5;1;a\n" + "2;3;b\n" * 1000 + "2;2,5;a\n")
     assert ingest(tmp_path / "t.csv", tmp_path / "d", target="y").read(0)["features"][1001].tolist() == [2, 2.5]
