@@ -107,11 +107,12 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
         if not names:
             raise InputError("column-missing", f"All columns of {mask(path)} are dropped.", "Keep some.")
         typed = [name for name in names if name not in labels]
-        if separator != "," and (commas := [name for name in typed if _has_decimal_commas(head[name])]):
+        commas = None if separator == "," else next((name for name in typed if _has_decimal_commas(head[name])), None)
+        if commas is not None:
             with_points, head, decimal = head, read(HEAD_ROWS, decimal=","), ","
             for name in typed:
                 if _type_of(with_points[name]) == "float64" and _type_of(head[name]) == "str":
-                    raise _points_beside(path, min(commas), name, head[name])
+                    raise _points_beside(path, commas, name, head[name])
     types = {name: "str" if name in labels else _type_of(head[name]) for name in names}
     return CsvColumns(types, separator, len(head) > 0, dropped.intersection(present), decimal)
 
