@@ -238,7 +238,7 @@ def test_ingest__of_rows_longer_than_their_header_is_refused(
             ("commas in 'x' and points in 'z', as in '1.234'.", "thousands without a mark"),
         ),
         (b"x;y\n1,5;a\n2.5;b\n", ("'x' has the value '1,5', which is not a number, in row 0",)),
-        (b"x;y\n1,5;a\n2;b\nn/k;a\n", ("'x' has the value '1,5', which is not a number, in row 0",)),
+        (b"x;y\n1,5;a\n2;b\nn/k;a\n", ("'x' has the value 'n/k', which is not a number, in row 2",)),
         (b"x;y\n1,5;a\n" + b"2;b\n" * 1000 + b"n/k;a\n", ("'x' has the value 'n/k'", "in row 1001 (counted")),
         (
             b"x;y\n1,5;a\n" + b"2;b\n" * 1000 + b"1.250;a\n",
