@@ -15,8 +15,9 @@ from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError, count
 from protodask.explain.explanation import Contribution
 from protodask.places import mask
-from protodask.prototypes.fitting import ADDED, fits_of
+from protodask.prototypes.fitting import ADDED
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.table_model import fits_of
 
 Value = float | Label | None
 """What a column of a row holds; None is missing, or a nominal value of none of the known categories."""

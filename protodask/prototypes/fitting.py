@@ -29,6 +29,7 @@ from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import NO_LOG, RunDirectory, RunLog, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, fresh_scores
 from protodask.prototypes.setting_checks import checked_listeners
+from protodask.prototypes.table_model import FITS
 from protodask.prototypes.training_data import TrainingData, warn_of_large_weights, warn_of_scales
 
 
@@ -235,20 +236,11 @@ def batch_summary(record: BatchRecord) -> dict[str, Any]:
     return summary
 
 
-FITS = "fits"
-"""Where the provenance of a model keeps an entry for each fit that its batches come from."""
-
 ADDED = "added"
 """Batches that a fit added to its model, in its entry, where they are not as many as its records."""
 
 MOST_VALUES = 200
 """Points of a training curve that are kept with a model: more than a picture of it can show, in a few kilobytes."""
-
-
-def fits_of(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The entries of the fits that a model comes from, as far as there are such: its provenance may hold anything."""
-    found = provenance.get(FITS)
-    return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list) else []
 
 
 def thinned(values: Sequence[float]) -> list[float]:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from protodask.engine import Engine, Source
 from protodask.errors import InputError, ProtodaskError, StorageError, some
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.table_model import TableModel
+from protodask.prototypes.table_model import TableModel, fits_of
 
 Codes = NDArray[np.int64]
 
@@ -168,8 +169,7 @@ def _warn_of_weights(
     model: TableModel, path: str, source: TableSource, given: Mapping[str, str | None], drop: Sequence[str]
 ) -> None:
     """Say so where a table has the column by which rows of the training counted, and nothing was said of it."""
-    fits = model.provenance.get("fits")
-    last = fits[-1] if isinstance(fits, list) and fits and isinstance(fits[-1], Mapping) else {}
+    last: Mapping[str, Any] = next(reversed(fits_of(model.provenance)), {})
     for role, said in given.items():
         name = last.get(role)
         if said is None and isinstance(name, str) and name in source.table.left_out and name not in drop:

@@ -24,6 +24,15 @@ Model = TypeVar("Model")
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
+FITS = "fits"
+"""Where the provenance of a model keeps an entry for each fit that its batches come from."""
+
+
+def fits_of(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The entries of the fits that a model comes from, as far as there are such: its provenance may hold anything."""
+    found = provenance.get(FITS)
+    return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list) else []
+
 
 class TableModel(Protocol):
     """A model of any kind, as far as the table it was trained on is concerned."""

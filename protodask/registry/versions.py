@@ -16,9 +16,9 @@ from protodask.data.places.registry_state import VERSION_FILE, VERSIONS, Entry, 
 from protodask.data.places.storage import read_attributes
 from protodask.errors import FormatError, ProtodaskError
 from protodask.places import mask
-from protodask.prototypes.fitting import fits_of
 from protodask.prototypes.model import PrototypeSet, load_model
 from protodask.prototypes.persistence import MODEL, model_fingerprint
+from protodask.prototypes.table_model import fits_of
 from protodask.robust.model import ROBUST_MODEL, RobustModel, load_robust_model, robust_fingerprint
 
 RECORD = RecordKind(

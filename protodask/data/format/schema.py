@@ -109,16 +109,15 @@ def meant_otherwise(labels: Collection[Label]) -> tuple[str, str] | None:
             "Make numbers of them, such as the days since some date, or leave the column out: later times are none of "
             "these.",
         )
-    plain = [text for text in known if NUMBER_TEXT.fullmatch(text)]
-    marks = [repr(text) for text in dict.fromkeys(texts) if text not in set(known)]
+    written = next((text for text in known if not NUMBER_TEXT.fullmatch(text)), None)
+    marks = [repr(text) for text in dict.fromkeys(texts) if text.lower() in MISSING_MARKS]
     aside = f" but for {', '.join(marks)}" if marks else ""
-    if len(plain) == len(known) and marks:
+    if written is None and marks:
         return f"numbers{aside}", "Leave missing values empty to have them read as such."
-    if len(plain) < len(known) and all(WRITTEN_NUMBER.fullmatch(text) for text in known):
-        other = next(text for text in known if text not in set(plain))
+    if written is not None and all(WRITTEN_NUMBER.fullmatch(text) for text in known):
         told = "Leave missing values empty, and write numbers" if marks else "Write them"
         return (
-            f"numbers such as {other!r}{aside}",
+            f"numbers such as {written!r}{aside}",
             f"{told} with a point alone and without units to have them read as such, or leave the column out.",
         )
     return None

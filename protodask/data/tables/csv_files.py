@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from protodask.data.format.schema import NUMBER_TEXT
 from protodask.data.places.bounded import PIECE_BYTES
 from protodask.data.tables.encoding import Table
 from protodask.data.tables.ingest_frames import partition_columns
@@ -38,8 +39,8 @@ class CsvColumns:
     has_rows: bool
     left_out: frozenset[str]
     """Those that are not read."""
-    commas: frozenset[str] = frozenset()
-    """Columns of numbers that have commas for decimal points."""
+    decimal: str = "."
+    """What numbers have for a decimal point."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,118 +57,119 @@ class CsvColumns:
         return frozenset(name for name, dtype in self.types.items() if dtype == "boolean")
 
     def read(self, text: bytes, kept: Kept, as_text: bool = False) -> Any:
-        """The columns of a text as a frame of pandas."""
+        """The columns of a text as a frame of pandas, with points in numbers that are read `as_text`."""
         import pandas
 
-        if as_text:
-            frame = pandas.read_csv(io.BytesIO(text), **self._options(self.names, kept, as_text))
-            return frame.assign(**{name: frame[name].str.replace(",", ".") for name in self.commas})
-        plain = [name for name in self.names if name not in self.commas]
-        read = [(plain, "."), (sorted(self.commas), ",")]
-        frames = [
-            pandas.read_csv(io.BytesIO(text), decimal=point, **self._options(names, kept))
-            for names, point in read
-            if names
-        ]
-        return frames[0] if len(frames) == 1 else pandas.concat(frames, axis=1)
-
-    def _options(self, names: Sequence[str], kept: Kept, as_text: bool = False) -> dict[str, Any]:
-        types = {name: "str" if as_text else self.types[name] for name in names}
-        said: dict[str, Any] = {"sep": self.separator, "usecols": list(names), "dtype": types}
+        types = dict.fromkeys(self.types, "str") if as_text else dict(self.types)
+        said: dict[str, Any] = {"sep": self.separator, "decimal": self.decimal, "usecols": list(types), "dtype": types}
         if kept.alone:  # in a column that is merely handed on, nothing but no text is a missing value
-            missing = {name: [""] if name in kept.alone else MISSING_TEXTS for name in names}
+            missing = {name: [""] if name in kept.alone else MISSING_TEXTS for name in types}
             said |= {"keep_default_na": False, "na_values": missing}
-        return said
+        frame = pandas.read_csv(io.BytesIO(text), **said)
+        if as_text and self.decimal == ",":
+            for name in (name for name, dtype in self.types.items() if dtype == "float64"):
+                frame[name] = frame[name].map(_with_point, na_action="ignore")
+        return frame
 
 
-DECIMAL_COMMAS = re.compile(r"[-+]?(?:\d+(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?")
+DECIMAL_COMMA = re.compile(r"[-+]?(?:\d+(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?")
 """A number with a comma for a decimal point, or a whole one."""
+
+
+def _with_point(text: str) -> str:
+    """A number with a decimal comma as Python has it; one with a point, which may set thousands apart, is none."""
+    if DECIMAL_COMMA.fullmatch(text.strip()):
+        return text.replace(",", ".")
+    return f"{text} (beside decimal commas)" if NUMBER_TEXT.fullmatch(text.strip()) else text
 
 
 def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Callable[[], Any]) -> CsvColumns:
     """The columns of a CSV file, by its first rows; `opened` makes a file of its content, decompressed. Those among
     `labels` are text.
+
+    Where commas are not what separates columns, and are decimal commas in one of them, they are so in all.
     """
     import pandas
 
-    with table_errors(path, "Check that it is a CSV file."):
-        with opened() as file:
-            separator = separator_of(path, file.read(PIECE_BYTES))
-        with opened() as file:
-            head = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS)
-        with opened() as file:
-            header = pandas.read_csv(file, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
-    given = [str(name) for name in header.iloc[0]]
-    if twice := named_twice(filter(None, given)):
-        raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
-    present = [str(name) for name in head.columns]
-    names = [name for name in present if name not in dropped]
-    if not names:
-        raise InputError("column-missing", f"All columns of {mask(path)} are dropped.", "Keep some.")
-    types: dict[str, str] = {}
-    commas: set[str] = set()
-    for name in names:
-        kind = head[name].dtype.kind if isinstance(head[name].dtype, np.dtype) else "O"
-        if kind == "O" and pandas.api.types.infer_dtype(head[name], skipna=True) == "boolean":
-            kind = "b"  # truth values with some missing
-        if kind == "O" and separator != "," and name not in labels and _has_decimal_commas(head[name]):
-            kind = "f"
-            commas.add(name)
-        # Integers are read as floats, so that a missing value further down is a missing value and no failure.
-        types[name] = (
-            "str"
-            if name in labels
-            else {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
-        )
-    floats = [
-        name for name in names if types[name] == "float64" and name not in commas and head[name].dtype.kind == "f"
-    ]
-    if separator != "," and (floats or commas):
-        with opened() as file:
-            texts = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS, usecols=[*floats, *commas], dtype=str)
-        known = {name: texts[name].dropna() for name in (*floats, *sorted(commas))}
-        with_commas = {name: known.pop(name) for name in sorted(commas)}
-        _check_points(path, known, separator, with_commas)
-    return CsvColumns(types, separator, len(head) > 0, dropped.intersection(present), frozenset(commas))
+    with table_errors(path, "Check that it is a CSV file."), opened() as file:
+        separator = separator_of(path, file.read(PIECE_BYTES))
+
+        def read(rows: int, **said: Any) -> Any:
+            file.seek(0)
+            return pandas.read_csv(file, sep=separator, nrows=rows, **said)
+
+        head, decimal = read(HEAD_ROWS), "."
+        given = read(1, header=None, dtype=str, keep_default_na=False).iloc[0]
+        if twice := named_twice(filter(None, map(str, given))):
+            raise InputError("named-twice", f"{mask(path)} has several columns called {twice[0]!r}.", "Rename them.")
+        present = [str(name) for name in head.columns]
+        names = [name for name in present if name not in dropped]
+        if not names:
+            raise InputError("column-missing", f"All columns of {mask(path)} are dropped.", "Keep some.")
+        typed = [name for name in names if name not in labels]
+        commas = None if separator == "," else next((name for name in typed if _has_decimal_commas(head[name])), None)
+        if commas is not None:
+            with_points, head, decimal = head, read(HEAD_ROWS, decimal=","), ","
+            for name in typed:
+                if _type_of(with_points[name]) == "float64" and _type_of(head[name]) == "str":
+                    raise _points_beside(path, commas, name, head[name])
+    types = {name: "str" if name in labels else _type_of(head[name]) for name in names}
+    return CsvColumns(types, separator, len(head) > 0, dropped.intersection(present), decimal)
+
+
+def _type_of(values: Any) -> str:
+    """As what a column is read. Integers are floats, so that a missing value further down is one, and no failure."""
+    import pandas
+
+    kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else "O"
+    if kind == "O" and pandas.api.types.infer_dtype(values, skipna=True) == "boolean":
+        kind = "b"  # truth values with some missing
+    return {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
+
+
+def _has_decimal_commas(values: Any) -> bool:
+    """Whether a column is text of numbers with commas for decimal points."""
+    if _type_of(values) != "str":
+        return False
+    texts = [str(value).strip() for value in values.dropna()]
+    return all(map(DECIMAL_COMMA.fullmatch, texts)) and any("," in text for text in texts)
+
+
+def _points_beside(path: str, commas: str, name: str, values: Any) -> InputError:
+    shown = next(text for text in map(str, values) if "." in text)
+    return InputError(
+        "unreadable",
+        f"{mask(path)} has decimal commas in {commas!r} and points in {name!r}, as in {shown!r}.",
+        "Write all numbers with one of the two, and thousands without a mark; or say that such a column is not a "
+        f"number (categorical=[{name!r}]).",
+    )
 
 
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
 """What is more than a thousand to some, and a little more than one to others."""
 
 
-def _check_points(path: str, columns: Mapping[str, Any], separator: str, commas: Mapping[str, Any]) -> None:
-    """Refuse numbers with points beside columns with decimal `commas`, and warn of what may be thousands."""
-    pointed, with_commas = _marked(columns, "."), _marked(commas, ",")
-    if commas and pointed:
-        name = next(iter(pointed))
-        raise InputError(
-            "unreadable",
-            f"{mask(path)} has decimal commas in {min(commas)!r} and points in {name!r}, as in {pointed[name][0]!r}.",
-            "Write all numbers with one of the two, and thousands without a mark; or say that such a column is not a "
-            f"number (categorical=[{name!r}]).",
+def _warn_of_thousands(path: str, columns: CsvColumns, opened: Callable[[], Any]) -> None:
+    """Say which numbers of the first rows may be meant to be thousands, where decimal commas are usual."""
+    import pandas
+
+    numbers = [name for name, dtype in columns.types.items() if dtype == "float64"]
+    if not numbers or (columns.separator != ";" and columns.decimal != ","):
+        return
+    with table_errors(path), opened() as file:
+        texts = pandas.read_csv(file, sep=columns.separator, nrows=HEAD_ROWS, usecols=numbers, dtype=str)
+    found = []
+    for name in numbers:
+        marked = [text.strip() for text in texts[name].dropna() if columns.decimal in text]
+        if marked and all(map(THOUSANDS.fullmatch, marked)):
+            found.append(f"{name!r} ({marked[0]})")
+    if found:
+        marks = "commas" if columns.decimal == "," else "points"
+        warnings.warn(
+            f"{marks.capitalize()} in {mask(path)} are decimal {marks}, though they may be meant to set thousands "
+            f"apart: {some(found)}. Write thousands without a mark.",
+            stacklevel=2,
         )
-    for marks, mark, texts_of in (("Points", "points", pointed), ("Commas", "commas", with_commas)):
-        thousands = [
-            f"{name!r} ({texts[0]})" for name, texts in texts_of.items() if all(map(THOUSANDS.fullmatch, texts))
-        ]
-        if thousands and (commas or separator == ";"):
-            warnings.warn(
-                f"{marks} in {mask(path)} are decimal {mark}, though they may be meant to set thousands apart: "
-                f"{some(thousands)}. Write thousands without a mark.",
-                stacklevel=2,
-            )
-
-
-def _marked(columns: Mapping[str, Any], mark: str) -> dict[str, list[str]]:
-    """The values of columns that have such a mark, of columns that have any."""
-    found = {name: [text.strip() for text in texts if mark in text] for name, texts in columns.items()}
-    return {name: texts for name, texts in found.items() if texts}
-
-
-def _has_decimal_commas(values: Any) -> bool:
-    """Whether a column of text holds numbers with commas for decimal points."""
-    texts = [str(value).strip() for value in values.dropna()]
-    return all(map(DECIMAL_COMMAS.fullmatch, texts)) and any("," in text for text in texts)
 
 
 def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> Partitions:
@@ -177,6 +179,7 @@ def csv_table(texts: Sequence[TextParts], labels: frozenset[str], dropped: froze
         partial(io.BytesIO, first.header + first.read(0)) if first.packed else partial(open_file, first.path, "infer")
     )
     columns = csv_columns(first.path, labels, dropped, opened)
+    _warn_of_thousands(first.path, columns, opened)  # not of each of thousands of small files to be scored
     pieces = [(text, part) for text in texts for part in range(text.n_parts)]
     return Partitions(
         columns.names,

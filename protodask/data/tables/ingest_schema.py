@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from protodask.data.format.metadata import Metadata, require_storable
-from protodask.data.format.schema import FEATURES, TARGET, Column, Label, check_dtype
+from protodask.data.format.schema import FEATURES, FEW_TEXTS, TARGET, WRITTEN_NUMBER, Column, Label, check_dtype
 from protodask.data.format.summary import empty_summary
 from protodask.data.tables.encoding import (
     Missing,
@@ -280,13 +280,20 @@ def _feature_columns(
 
 
 def _first_text(table: Partitions, name: str) -> str:
-    """The first value in a column that is not a number, if it is among the first rows; refused is a table without."""
+    """The first value in a column that is not a number, if it is among the first rows; refused is a table without.
+
+    Of several one that is none however numbers are written: beside it, decimal commas would be read in some files.
+    """
     rows: list[int] = []
     for partition in range(table.n_partitions):
         part = table.read(partition)
         rows.append(table_rows(part))
         if rows[-1]:
-            _, problem = numeric_values(part[name], name)
+            values = part[name].copy()
+            if values.dtype.kind == "O":
+                texts = (value.strip() if isinstance(value, str) else "" for value in values.tolist())
+                values[[WRITTEN_NUMBER.fullmatch(text) is not None for text in texts]] = None
+            problem = numeric_values(values, name)[1] or numeric_values(part[name], name)[1]
             if problem is None:
                 return ""
             problem, among = located(problem, table, rows)
@@ -295,10 +302,11 @@ def _first_text(table: Partitions, name: str) -> str:
 
 
 def _refuse_measurements(classes: Sequence[Label], target: str, untyped: bool) -> None:
-    """Text of a CSV file that is all numbers, and not all whole ones, is a measurement."""
+    """Text of a CSV file that is all numbers, not all whole ones, is a measurement; with commas, few may be pairs."""
     if not untyped:
         return
-    numbers = [_number(label) for label in classes]
+    many = len(classes) > FEW_TEXTS
+    numbers = [_number(str(label).replace(",", ".") if many else label) for label in classes]
     broken = [label for label, number in zip(classes, numbers, strict=True) if number is not None and number % 1]
     if broken and all(number is not None for number in numbers):
         raise InputError(

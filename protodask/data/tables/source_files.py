@@ -152,8 +152,8 @@ OTHER_TABLES = re.compile(r"\.(xlsx?|ods|jsonl|feather|arrow|orc|avro|zip|zst)$"
 
 def _warn_of_others(folder: str) -> None:
     """Say which files of a folder are no tables that are read, though they may hold some."""
-    names = [os.path.relpath(path, folder) for path in _below(folder)]
-    others = sorted(name for name in names if re.search(r"(^|/)[._]", name) is None and OTHER_TABLES.search(name))
+    names = [os.path.relpath(path, folder) for path in _below(folder) if OTHER_TABLES.search(path)]
+    others = sorted(name for name in names if re.search(r"(^|/)[._]", name) is None)
     if others:
         warnings.warn(f"Files in {folder} that are neither CSV nor Parquet are left out: {some(others)}.", stacklevel=2)
 

@@ -51,10 +51,13 @@ OPEN_STREAMS = 16
 """Streams a process keeps open where it stopped reading, since the next part begins there or soon after."""
 
 
-QUOTED = re.compile(rb'"(?:[^"]|"")*"')
+SEPARATORS = b",\t;|"
+"""What may stand between the fields of a file, the usual one first, and what is rarely in a name before the others."""
 
-SEPARATORS = b",;\t|"
-"""What may stand between the fields of a file, the usual one first."""
+QUOTED = rb'(?<![^,\t;|])"(?:[^"]|"")*"'
+"""A field in quotes; elsewhere quotes are letters like others."""
+
+FIRST_ROW = re.compile(rb"(?:" + QUOTED + rb'|[^"\r\n]+|")*')
 
 
 def separator_of(path: str, text: bytes) -> str:
@@ -65,8 +68,9 @@ def separator_of(path: str, text: bytes) -> str:
     packed = next(filter(name.endswith, PACKED), "")
     if name.removesuffix(packed).endswith(".tsv"):
         return "\t"
-    first = re.split(rb"[\r\n]", QUOTED.sub(b"", text), maxsplit=1)[0]
-    return chr(next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0]))
+    row = FIRST_ROW.match(text.removeprefix(BYTE_ORDER_MARK.encode("latin-1")))
+    bare = re.sub(QUOTED, b"", row[0]) if row else b""
+    return chr(next((mark for mark in SEPARATORS if mark in bare), SEPARATORS[0]))
 
 
 @dataclass(frozen=True)

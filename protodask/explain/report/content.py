@@ -17,8 +17,8 @@ from protodask.explain.familiarity import FamiliarityReference
 from protodask.explain.report.drift import ALARMS, Drift, FeatureDrift, alarm
 from protodask.explain.report.statistics import Quality, WorstErrors
 from protodask.prototypes.batches import Batch
-from protodask.prototypes.fitting import fits_of
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.table_model import fits_of
 from protodask.selection.results import SearchResult
 
 MOST_CLASSES = 40

@@ -100,9 +100,9 @@ class CalibrateStep(KnownRows, Step):
         from protodask.data.places.locations import locate
         from protodask.data.places.storage import check_free, check_outside
         from protodask.evaluation.calibration import fit_calibration, left_out_loss
-        from protodask.prototypes.fitting import fits_of
         from protodask.prototypes.model import load_model
         from protodask.prototypes.persistence import CALIBRATION, MODEL, save_model
+        from protodask.prototypes.table_model import fits_of
 
         model = load_model(self.model)
         model.batch_counts(self.batches)

@@ -50,7 +50,7 @@ class ModelFitted(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """Which draws were trained in vain."""
-        from protodask.prototypes.fitting import FITS
+        from protodask.prototypes.table_model import FITS
 
         rounds = sum(not record.kept for record in self.history)
         left = rounds // self.model.provenance[FITS][-1]["config"]["n_batches"] if rounds else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import io
 import lzma
 import pickle
 import tracemalloc
@@ -21,9 +22,10 @@ from support.errors import refused
 
 from protodask.data import Column, Dataset
 from protodask.data.tables import text_parts as module
+from protodask.data.tables.csv_files import csv_columns
 from protodask.data.tables.ingest import ingest
 from protodask.data.tables.small_files import encode_file
-from protodask.data.tables.text_parts import text_parts
+from protodask.data.tables.text_parts import separator_of, text_parts
 from protodask.engine import Engine
 from protodask.errors import InputError, StorageError
 
@@ -236,8 +238,18 @@ def test_ingest__of_rows_longer_than_their_header_is_refused(
             ("commas in 'x' and points in 'z', as in '1.234'.", "thousands without a mark"),
         ),
         (b"x;y\n1,5;a\n2.5;b\n", ("'x' has the value '1,5', which is not a number, in row 0",)),
-        (b"x;y\n1,5;a\n2;b\nn/k;a\n", ("'x' has the value '1,5', which is not a number, in row 0",)),
+        (b"x;y\n1,5;a\n2;b\nn/k;a\n", ("'x' has the value 'n/k', which is not a number, in row 2",)),
         (b"x;y\n1,5;a\n" + b"2;b\n" * 1000 + b"n/k;a\n", ("'x' has the value 'n/k'", "in row 1001 (counted")),
+        (
+            b"x;y\n1,5;a\n" + b"2;b\n" * 1000 + b"1.250;a\n",
+            ("'x' has the value '1.250 (beside decimal commas)', which is not a number, in row 1001 (counted",),
+        ),
+        (
+            b"x;z;y\n1,5;1;a\n" + b"2;3;b\n" * 1000 + b"2;1.250;a\n",
+            ("'z' has the value '1.250 (beside decimal commas)', which is not a number, in row 1001 (counted",),
+        ),
+        (b"x;y\n1,5;a\n" + b"2;b\n" * 1000 + b"1.250,75;a\n", ("'x' has the value '1.250,75', which is not",)),
+        (b"self;y\n1,5;a\n" + b"2;b\n" * 1000 + b"n/k;a\n", ("'self' has the value 'n/k'", "in row 1001 (counted")),
         (b"PK\x03\x04\x14\x00\n", ("is a ZIP archive, as workbooks of Excel are", "as CSV or Parquet")),
         (b"PAR1\x15\x04\n", ("is a Parquet file, and no CSV file. Let its name end in .parquet.",)),
         (b"\x1f\x8b\x08\x00", ("compressed by gzip", ".csv.gz")),
@@ -284,6 +296,46 @@ def test_ingest__warns_of_marks_that_may_set_thousands_apart(mark: str, word: st
     warned = rf"{word} in .* may be meant to set thousands apart: 'price' \(1\{mark}250\)\. Write"
     with pytest.warns(UserWarning, match=warned):
         ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
+
+
+def test_ingest__of_a_target_of_many_numbers_with_decimal_commas_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x;y\n" + "".join(f"{row};{row % 21},5\n" for row in range(100)))
+    with refused("bad-value", "Column 'y' has the value 0,5, which is no class"):
+        ingest(tmp_path / "t.csv", tmp_path / "d", target="y")
+
+
+def test_ingest__takes_decimal_commas_of_one_column_for_those_of_all(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x;z;y\n1,5;1;a\n" + "2;3;b\n" * 1000 + "2;2,5;a\n")
+    assert ingest(tmp_path / "t.csv", tmp_path / "d", target="y").read(0)["features"][1001].tolist() == [2, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("t.csv", b"a;b|c\td,y\n", ","),
+        ("t.csv", b"x; cm\ty\n", "\t"),
+        ("t.csv", b"p(a|b);y\n", ";"),
+        ("t.csv", b'\xef\xbb\xbf"a, ""b"",\nc";y\n1,2\n', ";"),
+        ("t.csv", b'5" pipe;y\n1,5;a\n2;b"\n', ";"),
+        ("t.csv", b'"x;y\n1,5;2,5\n', ";"),
+        ("t.csv", b"x\n1,5\n", ","),
+        ("t.TSV.gz", b"a,b;c\n", "\t"),
+    ],
+)
+def test_separator_of__is_what_the_first_row_has_outside_of_quotes(path: str, text: bytes, found: str) -> None:
+    assert separator_of(path, text) == found
+
+
+@pytest.mark.parametrize("text", [b"x\ty\n1.5\ta\n", b"x;y\n1.250;a\n", b"x;y\n1,250;a\n", b"x,y\n1.5,a\n"])
+def test_csv_columns__opens_a_file_once_and_warns_of_nothing(text: bytes) -> None:
+    opened: list[io.BytesIO] = []
+
+    def opening() -> io.BytesIO:
+        opened.append(io.BytesIO(text))
+        return opened[-1]
+
+    assert csv_columns("t.csv", frozenset("y"), frozenset(), opening).types == {"x": "float64", "y": "str"}
+    assert len(opened) == 1
 
 
 @pytest.mark.parametrize(("ending", "what"), [("zip", "ZIP archive"), ("zst", "compressed by Zstandard")])
