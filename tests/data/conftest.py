@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,9 @@ from numpy.typing import NDArray
 from support.datasets import Write
 
 from protodask.data import Column, Dataset, write_dataset
-from protodask.engine import Engine, array_source, thread_engine
+from protodask.engine import Engine, array_source
 
 Arrays = dict[str, NDArray[Any]]
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    """Two threads, so that blocks are written at the same time."""
-    with thread_engine(2, 2**28) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.errors import refused
-from support.object_stores import keys_of, make_bucket, reached
+from support.object_stores import keys_of
 
 from protodask import load_model
 from protodask.data.places import conditional, generations
@@ -23,18 +23,6 @@ from protodask.registry import copying as copying_module
 from protodask.registry import registry as registry_module
 
 Models = Callable[[int], str]
-
-
-@pytest.fixture(scope="module")
-def server(s3_address: str) -> Iterator[str]:
-    with reached(s3_address):
-        yield s3_address
-
-
-@pytest.fixture
-def bucket(server: str, request: pytest.FixtureRequest) -> str:
-    """The URL of a new bucket."""
-    return make_bucket(server, request.node.nodeid)
 
 
 def objects_of(registry: Registry, prefix: str) -> set[str]:
@@ -145,7 +133,7 @@ def interrupted_once(action: Callable[[], object], patch: pytest.MonkeyPatch) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bucket", "memory"])
 def test_publish__that_another_one_overtook_begins_again(
-    kind: str, server: str, model_at: Models, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, s3_server: str, model_at: Models, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = request.getfixturevalue("bucket") if kind == "bucket" else "memory://overtaken"
     registry = Registry.create(f"{root}/models")
@@ -290,6 +278,6 @@ def test_publish__ended_anywhere_is_whole_or_not_at_all(late: bool, bucket: str,
     assert point >= 4
 
 
-def test_publish__to_a_bucket_that_is_not_there_says_so(server: str, model_at: Models) -> None:
+def test_publish__to_a_bucket_that_is_not_there_says_so(s3_server: str, model_at: Models) -> None:
     with refused("unwritable", "s3://no-such-bucket-here/models", kind=StorageError):
         Registry("s3://no-such-bucket-here/models").publish(model_at(0))
