@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from protodask.registry import copying as copying_module
 from protodask.registry import registry as registry_module
 
 Models = Callable[[int], str]
+AtOnce = Callable[[str, list[list[str]]], list[int]]
 
 
 def objects_of(registry: Registry, prefix: str) -> set[str]:
@@ -89,27 +89,10 @@ def test_registry__needs_a_place_of_its_own(bucket: str, model_at: Models) -> No
 
 
 @pytest.mark.slow
-def test_publish__by_several_at_once(bucket: str, model_at: Models) -> None:
+def test_publish__by_several_at_once(bucket: str, model_at: Models, publish_at_once: AtOnce) -> None:
     place = f"{bucket}/models"
-    numbers: list[int] = []
-    errors: list[BaseException] = []
     models = [[model_at(2 * (2 * writer + turn)) for turn in range(2)] for writer in range(2)]
-
-    def publish(paths: list[str]) -> None:
-        try:
-            for path in paths:
-                number = Registry.create(place).publish(path, alias="champion").version.number
-                numbers.append(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=publish, args=(paths,)) for paths in models]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not errors
-    assert sorted(numbers) == [1, 2, 3, 4]
+    assert sorted(publish_at_once(place, models)) == [1, 2, 3, 4]
     registry = Registry.open(place)
     assert registry.aliases == {"champion": 4, "previous": 3}
     fingerprints = {version.fingerprint for version in registry.versions()}
