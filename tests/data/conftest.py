@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.datasets import Write
+from support.datasets import Write, rows_of
 
 from protodask.data import Column, Dataset, write_dataset
 from protodask.engine import Engine, array_source
@@ -54,8 +54,4 @@ def write(engine: Engine) -> Write:
 def all_rows() -> Callable[[Dataset], Arrays]:
     """Everything a dataset holds."""
 
-    def read(dataset: Dataset) -> Arrays:
-        blocks = [dataset.read(number) for number in range(dataset.layout.n_blocks)]
-        return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0].arrays}
-
-    return read
+    return rows_of
