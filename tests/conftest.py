@@ -13,6 +13,7 @@ from distributed import LocalCluster
 from hypothesis import settings
 from support.workers import cluster_of_processes
 
+from protodask.engine import Engine, open_engine, thread_engine
 from protodask.engine.threads import available_threads
 
 # A slow machine is no failure. By default examples derive from the source of the test, and from the constants of those
@@ -118,6 +119,26 @@ def start_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
 
 
 @pytest.fixture(scope="module")
+def address(start_cluster: StartCluster) -> str:
+    """Of a scheduler with two workers of one thread and 1 GiB each."""
+    return str(start_cluster(2).scheduler_address)
+
+
+@pytest.fixture(scope="module")
+def cluster(address: str) -> Iterator[Engine]:
+    """The engine of these workers."""
+    with open_engine(address) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """Two threads of this process."""
+    with thread_engine(2, 2**28) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
 def own_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
     """The same of a cluster for one test alone, which may do with it what it likes; it is closed with the module."""
     with contextlib.ExitStack() as clusters:
@@ -135,3 +156,20 @@ def s3_address() -> Iterator[str]:
 
     with running_server() as address:
         yield address
+
+
+@pytest.fixture(scope="module")
+def s3_server(s3_address: str) -> Iterator[str]:
+    """The same address, which everything in the tests of a module reaches."""
+    from support.object_stores import reached
+
+    with reached(s3_address):
+        yield s3_address
+
+
+@pytest.fixture
+def bucket(s3_server: str, request: pytest.FixtureRequest) -> str:
+    """The URL of a new bucket."""
+    from support.object_stores import make_bucket
+
+    return make_bucket(s3_server, request.node.nodeid)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.disk import Trap
 from support.errors import refused
 from support.sources import trees
 
@@ -135,22 +135,12 @@ class Loader(yaml.SafeLoader): ...
     assert not list(_faults(ast.parse(text)))
 
 
-class _Trap:
-    """Leaves a mark when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.mark),)
-
-
 @pytest.mark.parametrize("which", ["features", "target", "both"])
 @pytest.mark.parametrize("kind", ["npy", "npz"])
 def test_ingest__does_not_unpickle_arrays_of_objects(kind: str, which: str, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     trap = np.empty((20, 2), dtype=object)
-    trap[:] = _Trap(mark)
+    trap[:] = Trap(mark)
     features = np.random.default_rng(0).normal(size=(20, 2)) if which == "target" else trap
     target = np.arange(20) % 2 if which == "features" else trap[:, 0]
     sources: Any

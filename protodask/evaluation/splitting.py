@@ -45,7 +45,7 @@ class Part:
 
     def __call__(self, block: Block) -> NDArray[np.bool_]:
         """Whether each row of a block is in this part (n,)."""
-        return self.of(block[GROUP.name] if self.by_group else np.arange(block.start, block.stop))
+        return self.of(block[GROUP.name] if self.by_group else block.rows)
 
     def of(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
         """The same, of the numbers of the rows or the codes of their groups."""

@@ -215,8 +215,7 @@ class Shape:
     @property
     def taking_bytes(self) -> int:
         """While these rows are taken: twice as they are stored, or once and in standard units."""
-        scores = self.n_classes * DOUBLE if self.scored else 0
-        stored = self._most_staged * (self.row_bytes + scores)
+        stored = self._most_staged * (self.row_bytes + self.score_row_bytes)
         return max(int(TAKEN_COPIES * stored), stored + self.staged_bytes)
 
     @property
@@ -230,9 +229,14 @@ class Shape:
         return stage_row_bytes(self.n_features, self.n_classes if self.scored else 0, self.precision)
 
     @property
+    def score_row_bytes(self) -> int:
+        """Scores of a row between batches."""
+        return self.n_classes * DOUBLE if self.scored else 0
+
+    @property
     def score_bytes(self) -> int:
         """Scores of all rows between batches."""
-        return self.n_rows * self.n_classes * DOUBLE if self.scored else 0
+        return self.n_rows * self.score_row_bytes
 
     @cached_property
     def drawn(self) -> tuple[int, ...]:
@@ -242,7 +246,7 @@ class Shape:
 
     @property
     def most_candidates(self) -> int:
-        return min(self.n_candidates, self.n_rows) + 2 * self.n_classes  # the shares of bins are rounded
+        return self.n_candidates + 2 * self.n_classes  # the shares of bins are rounded
 
     @cached_property
     def most_columns(self) -> int:
@@ -287,7 +291,7 @@ def shape_of(data: Dataset, config: FitConfig, start: PrototypeSet | None = None
 
 def streamed_row_bytes(shape: Shape, stored: bool) -> int:
     """Bytes of a row that a pass reads from storage: the dataset's, and those of stored scores."""
-    return shape.row_bytes + (shape.n_classes * DOUBLE if shape.scored and stored else 0)
+    return shape.row_bytes + (shape.score_row_bytes if stored else 0)
 
 
 def tile_bytes(shape: Shape) -> int:
@@ -300,22 +304,22 @@ def tile_bytes(shape: Shape) -> int:
 
 def _tile_bytes(shape: Shape) -> int:
     """The same where draws do not take turns."""
-    features, classes, further = shape.n_features, shape.n_classes, shape.round_batches - 1
+    features, classes, batches = shape.n_features, shape.n_classes, shape.round_batches
     # Beside what is in float32, half as large, there may be the same in float64: but for the columns of the kernel, of
     # which those in float64 are so few that both take less than all in float64 would.
     parts = 1.0 if shape.precision == "float64" else 1.5
     width, panels = sums_width(features), int(parts * shape.n_groups) + shape.most_candidates // NARROWEST_PANEL
     fewest = shape.most_candidates + width + features
-    most = shape.most_columns + int(parts * (LANES + (further + 1) * features)) + panels * width
+    most = shape.most_columns + int(parts * (LANES + batches * features)) + panels * width
     longest = longest_tile(shape.longest_block, fewest)
     entries = max(longest * fewest, longest_tile(shape.longest_block, most) * most)
     rows = RowShape(classes, max(features, shape.row_features), {"float64": features})
-    batch = LikelihoodShape(features, shape.most_columns, panels, width, "float64", further + 1)
+    batch = LikelihoodShape(features, shape.most_columns, panels, width, "float64", batches)
     *others, standardized, of_batches = stretch_widths(rows, [batch])
     # The features of batches are among the entries.
     by_row = sum(others) + int(parts * (standardized + of_batches - features))
     by_row += features if shape.config.feature_forms != "plain" else 0  # normal scores and levels
-    whole = (shape.longest_block + longest) * (by_row + int(parts * (further + 1) * features))
+    whole = (shape.longest_block + longest) * (by_row + int(parts * batches * features))
     by_class = 5 * classes + 2 * panels + 10
     return DOUBLE * (entries + max(longest * by_row, min(STRETCH_ENTRIES, whole)) + longest * (features + by_class))
 
@@ -337,8 +341,7 @@ def row_array_bytes(shape: Shape) -> int:
     weights = 3 * DOUBLE if shape.weight_columns else 0
     drawing = DRAWING_BYTES + DOUBLE * shape.n_classes + weights
     evaluating = DOUBLE + weights
-    scoring = 3 * DOUBLE * shape.n_classes if shape.scored else 0
-    by_row = shape.block_rows * max(drawing, evaluating, scoring)
+    by_row = shape.block_rows * max(drawing, evaluating, 3 * shape.score_row_bytes)
     slab = min(shape.block_rows, SLAB_ROWS) if shape.unweighted else 0
     summarising = DOUBLE * SUMMARY_ARRAYS * slab * shape.n_features
     # Each block's scoring makes the operands of its batch anew, or of all batches where those share normal scores and
@@ -490,7 +493,7 @@ def most_together(shape: Shape, processes: Processes) -> int:
     stored = scores_stored(shape, processes)
     worker, driver = memory_of(shape, processes, stored)
     scores = 0 if stored else shape.score_bytes
-    reading = BLOCKS_AT_WORK * processes.threads * min(shape.score_bytes, shape.block_rows * shape.n_classes * DOUBLE)
+    reading = BLOCKS_AT_WORK * processes.threads * shape.block_rows * shape.score_row_bytes
     driving = sum(part.bytes for part in driving_parts(shape, processes))
     driving += RESIDENT_COPIES * scores + max(shape.taking_bytes, stepping_part(shape, processes).bytes)
     computing = sum(part.bytes for part in working_parts(shape, processes)[2:])

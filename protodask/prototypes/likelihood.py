@@ -39,16 +39,6 @@ class Likelihood:
     """`- sum_n h_n log(q_y / Q)` over the rows that are held out, of weights `h_n`."""
 
 
-def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
-    """Both are sums over rows."""
-    return Likelihood(
-        left.value + right.value,
-        left.by_feature + right.by_feature,
-        left.by_candidate + right.by_candidate,
-        left.held_out + right.held_out,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class LikelihoodKernel:
     """Value and gradient of `- sum_n r_n log(q_y / Q)` for a round of batches, for many blocks on any threads.

@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, row_weights
-from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine import Block, Engine, Reduction, Source, add_records, identity
 from protodask.engine.records import Floats
 from protodask.prototypes.batch_kernel import MOST_APART, Candidates, batch_kernels
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.kernel import Standardization, far_out
-from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, likelihood_kernel, merge_likelihoods
+from protodask.prototypes.likelihood import Likelihood, LikelihoodKernel, likelihood_kernel
 from protodask.prototypes.solver import Evaluation, Function, solver_scale
 from protodask.prototypes.tiles import Precision
 
@@ -329,7 +329,7 @@ def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKern
 
 
 LIKELIHOOD: Reduction[Likelihood, Likelihood] = Reduction(
-    likelihood_block, merge_likelihoods, identity, prepare=prepare_kernel
+    likelihood_block, add_records, identity, prepare=prepare_kernel
 )
 
 

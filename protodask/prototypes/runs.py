@@ -31,6 +31,7 @@ from protodask.data.places.locations import is_url, locate, storage_errors
 from protodask.data.places.own_folder import SETTINGS_FILE, make_folder
 from protodask.data.places.records import CHECKSUM, Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.whole_files import write_whole
+from protodask.engine import Arrays
 from protodask.engine.records import Floats
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.places import mask
@@ -64,7 +65,6 @@ FLUSH_SECONDS = 1.0
 
 _HEAD = struct.Struct("<4sIqI")
 _MAGIC = b"eval"
-_checksum = zlib.crc32
 
 
 class RunLog(Protocol):
@@ -74,9 +74,7 @@ class RunLog(Protocol):
         """`function`, for one stage of the training of one round: a precision."""
         return function
 
-    def arrays(
-        self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]], of: int = 0
-    ) -> Mapping[str, NDArray[Any]]:
+    def arrays(self, batch: int, name: str, make: Callable[[], Arrays], of: int = 0) -> Arrays:
         """The arrays of a round under a name, made only if none of the same number are remembered."""
         return make()
 
@@ -128,9 +126,7 @@ class RunDirectory:
         name = f"batch-{batch}-{stage}.log"
         return _RecordedFunction(os.path.join(self.path, name), self.seal_of(name), function)
 
-    def arrays(
-        self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]], of: int = 0
-    ) -> dict[str, NDArray[Any]]:
+    def arrays(self, batch: int, name: str, make: Callable[[], Arrays], of: int = 0) -> dict[str, NDArray[Any]]:
         """The arrays of a batch that were recorded under a name; made and recorded now where they were not.
 
         Where what they are made `of` is not the run's alone, those of another number are made anew.
@@ -146,7 +142,7 @@ class RunDirectory:
 
     def seal_of(self, name: str) -> int:
         """Where the checksums of the records in a file of this run begin."""
-        return _checksum(name.encode(), self.seal)
+        return zlib.crc32(name.encode(), self.seal)
 
     @property
     def untouched(self) -> bool:
@@ -218,7 +214,7 @@ def _read_json(path: str, name: str, remedy: str) -> Any:
 def _seal(record: Mapping[str, Any]) -> int:
     """Checksum of the settings of a run; it may be resumed in another environment."""
     settings = {name: value for name, value in record.items() if name not in NOT_SETTINGS}
-    return _checksum(json.dumps(settings, sort_keys=True).encode())
+    return zlib.crc32(json.dumps(settings, sort_keys=True).encode())
 
 
 def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -343,7 +339,7 @@ def _pack(theta: Floats, found: Evaluation, seal: int) -> bytes:
     """A head, the value, the loss of held-out rows where there are such, `theta` and the gradient."""
     numbers = [found.value] if math.isnan(found.held_out) else [found.value, found.held_out]
     body = struct.pack(f"<{len(numbers)}d", *numbers) + theta.tobytes() + found.gradient.tobytes()
-    return _HEAD.pack(_MAGIC, _checksum(body, seal), len(body), len(theta)) + body
+    return _HEAD.pack(_MAGIC, zlib.crc32(body, seal), len(body), len(theta)) + body
 
 
 def read_log(path: str, seal: int, parameters: int | None = None) -> Generator[Entry, None, None]:
@@ -369,7 +365,7 @@ def read_log(path: str, seal: int, parameters: int | None = None) -> Generator[E
             if parameters is not None and count != parameters:
                 return
             body = file.read(length)
-            if _checksum(body, seal) != checksum:
+            if zlib.crc32(body, seal) != checksum:
                 return
             values = struct.unpack_from(f"<{numbers}d", body)
             first = 8 * numbers
@@ -388,7 +384,7 @@ LONGEST_LIST = 2**16
 """Bytes of the list of arrays: names and shapes of a handful."""
 
 
-def pack_arrays(arrays: Mapping[str, NDArray[Any]], seal: int) -> list[bytes]:
+def pack_arrays(arrays: Arrays, seal: int) -> list[bytes]:
     """The parts of a file with these arrays; `seal` is where its checksum begins."""
     plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     listed = json.dumps([[name, values.dtype.str, values.shape] for name, values in plain.items()]).encode()

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import TARGET
 from protodask.data.tables.synthetic import SyntheticSource, synthetic_source
-from protodask.engine import Block, Engine, Layout, Reduction, array_source, identity, thread_engine
+from protodask.engine import Block, Engine, Layout, Reduction, add_records, array_source, identity, thread_engine
 from protodask.engine.blas import one_blas_thread
 from protodask.engine.choose import local_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Scheduler
-from protodask.prototypes.likelihood import Likelihood, merge_likelihoods
+from protodask.prototypes.likelihood import Likelihood
 from protodask.prototypes.objective import RoundProblem, likelihood_block, prepare_kernel, starting_point
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class BareCalls:
         with one_blas_thread():
             turn = itertools.count()
             futures = [self.pool.submit(self._work, turn) for _ in range(self.threads)]
-            return reduce(merge_likelihoods, [future.result() for future in futures])
+            return reduce(add_records, [future.result() for future in futures])
 
     def _work(self, turn: itertools.count[int]) -> Likelihood:
         _, kernel = prepare_kernel(self.problem, self.theta)
@@ -178,7 +178,7 @@ class BareCalls:
             found = kernel.evaluate(
                 block["features"], block[TARGET.name], self.row_weights[number], self.problem.marginals
             )
-            total = found if total is None else merge_likelihoods(total, found)
+            total = found if total is None else add_records(total, found)
         if total is None:
             raise ValueError("there were fewer blocks than threads")
         return total

@@ -29,17 +29,6 @@ SETS = [frozenset(features) for features in ((), (0,), (1,), (0, 1), (5, 2), (3,
 
 
 @pytest.fixture(scope="module")
-def address(start_cluster: Callable[[int], LocalCluster]) -> str:
-    return str(start_cluster(2).scheduler_address)
-
-
-@pytest.fixture(scope="module")
-def cluster(address: str) -> Iterator[Engine]:
-    with open_engine(address) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
 def threads() -> Iterator[Engine]:
     with thread_engine(2) as engine:
         yield engine

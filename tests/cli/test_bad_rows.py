@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask import FitConfig, fit, ingest
 from protodask.engine import thread_engine
@@ -105,7 +105,7 @@ def test_predict__of_each_file_marks_bad_rows(call: Call, model: Path, tables: P
     said = " ".join(done.output.split())
     assert "1 file with 300 rows, 5 of them marked, scored" in said
     assert "5 rows could not be scored and are marked, in monday.csv." in said
-    described = json.loads(call("info", tmp_path / "scored.parquet", "--json").stdout)
+    described = json_of("info", tmp_path / "scored.parquet")
     assert (described["rows"], described["marked"]) == (300, 5)
     assert "300, 5 marked" in call("info", tmp_path / "scored.parquet").output
     good = tmp_path / "one.parquet"

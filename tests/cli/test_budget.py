@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 import zarr
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.budget import load_column_budget, save_column_budget
 from protodask.budget.column_models import ModelsProgress
@@ -90,7 +90,7 @@ def test_build__as_json_has_failures_guarantee_and_answers(
     assert found["features"][1] == {"name": "looks", "columns": ["colour"], "cost": [2.0, 0.0]}
     assert [one["size"] for one in found["answers"]] == [0.0, 50.0, 100.0]
     assert found["models"] == len(os.listdir(tmp_path / "index" / "models"))
-    described = json.loads(call("info", tmp_path / "index", "--json").stdout)
+    described = json_of("info", tmp_path / "index")
     assert {name: described[name] for name in ("answers", "sizes", "guarantee")} == {
         name: found[name] for name in ("answers", "sizes", "guarantee")
     }
@@ -114,7 +114,7 @@ def test_query__gives_the_features_and_a_model_that_needs_no_other_columns(
     call: Call, example: Any, built: Any, tmp_path: Path
 ) -> None:
     folder, _ = built
-    found = json.loads(call("budget", "query", folder / "index", "--size", 10, "--budget", 3.5, "--json").stdout)
+    found = json_of("budget", "query", folder / "index", "--size", 10, "--budget", 3.5)
     choice = load_column_budget(folder / "index").index.best(10.0, 3.5)
     assert found["accuracy"] == choice.accuracy
     assert found["cost"] == choice.cost <= 3.5
@@ -142,7 +142,7 @@ def test_query__says_what_is_promised_in_truth(call: Call, built: Any, tmp_path:
     assert index.margin is not None
     words = "with 95% confidence"
     asked = ("budget", "query", folder / "index", "--size", 10, "--budget", 3.5)
-    found, described = (json.loads(call(*one, "--json").stdout) for one in (asked, ("info", folder / "index")))
+    found, described = (json_of(*one) for one in (asked, ("info", folder / "index")))
     assert 0 < found["margin"] <= described["margin"] == index.margin
     assert (found["guarantee"], found["guaranteed"], found["confidence"]) == (index.guarantee, index.guaranteed, 0.95)
     for said, margin in ((call(*asked).stdout, found["margin"]), (done.stdout, index.margin)):
@@ -158,7 +158,7 @@ def test_query__says_what_is_promised_in_truth(call: Call, built: Any, tmp_path:
     assert old.exit_code == 0, old.output
     assert words not in old.stdout
     assert words not in call("info", tmp_path / "old").stdout
-    assert json.loads(call("info", tmp_path / "old", "--json").stdout)["margin"] is None
+    assert json_of("info", tmp_path / "old")["margin"] is None
 
 
 def test_query__without_an_affordable_feature_tells_of_the_class_shares(call: Call, built: Any) -> None:
@@ -167,7 +167,7 @@ def test_query__without_an_affordable_feature_tells_of_the_class_shares(call: Ca
     assert done.exit_code == 0, done.output
     assert "(none)" in done.stdout
     assert "is the most frequent class" in done.stdout
-    found = json.loads(call("budget", "query", folder / "index", "--size", 100, "--budget", 0.5, "--json").stdout)
+    found = json_of("budget", "query", folder / "index", "--size", 100, "--budget", 0.5)
     assert found["model"] is None
     assert sum(one["share"] for one in found["shares"]) == pytest.approx(1.0)
 
@@ -345,7 +345,7 @@ def test_build__killed_after_its_last_step_is_done_when_it_is_repeated(
         patch.setattr(budget_module, "save_column_budget", killed)
         assert call(*command).exit_code == 130
     assert sorted(os.listdir(tmp_path)) == ["index", "index.run", "plot.png"]
-    described = json.loads(call("info", tmp_path / "index.run", "--json").stdout)
+    described = json_of("info", tmp_path / "index.run")
     assert (described["kind"], described["finished"], described["failed"]) == ("budget run", True, 0)
     shown = call("info", tmp_path / "index.run").stdout
     assert f"sets expanded  {described['expanded']}, 0 in vain" in shown

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import zarr
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.data import Dataset
 from protodask.evaluation import Calibrator, log_loss
@@ -20,7 +20,7 @@ Call = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def held_out(call: Call, example: Any, write_table: Callable[..., Path], tmp_path_factory: Any) -> Path:
+def held_out(example: Any, write_table: Callable[..., Path], tmp_path_factory: Any) -> Path:
     """Rows that the model was not trained on, as a table."""
     found: Path = write_table(tmp_path_factory.mktemp("held-out") / "held-out.csv", 400, 7)
     return found
@@ -58,11 +58,11 @@ def test_calibrate__is_that_of_the_raw_probabilities(
     group: Any = zarr.open_group(tmp_path / "p.zarr", mode="r")
     np.testing.assert_allclose(group["probability"][...], expected, rtol=1e-6)
     np.testing.assert_array_equal(group["predicted"][...], group["probability"][...].argmax(axis=1))
-    assert json.loads(call("info", tmp_path / "p.zarr", "--json").stdout)["calibrated"] is True
-    evaluated = json.loads(call("evaluate", calibrated, held_out, "--calibrated", "--json").stdout)
+    assert json_of("info", tmp_path / "p.zarr")["calibrated"] is True
+    evaluated = json_of("evaluate", calibrated, held_out, "--calibrated")
     assert evaluated["log_loss"] == pytest.approx(log_loss(expected, target), rel=1e-6)
     assert evaluated["calibrated"] is True
-    plain = json.loads(call("evaluate", calibrated, held_out, "--json").stdout)
+    plain = json_of("evaluate", calibrated, held_out)
     assert plain["log_loss"] == pytest.approx(log_loss(raw, target), rel=1e-6)
     assert plain["calibrated"] is False
 
@@ -89,10 +89,10 @@ def test_calibrate__weights_and_inclusions_count(call: Call, example: Any, held_
 
 def test_calibrate__is_shown_by_info(call: Call, example: Any, calibrated: Path) -> None:
     assert "splines of 8 bins for 2 batches, fitted to 400 rows" in call("info", calibrated).stdout
-    found = json.loads(call("info", calibrated, "--json").stdout)
+    found = json_of("info", calibrated)
     assert found["calibration"]["rows"] == 400
     assert found["provenance"]["calibration"]["dataset"] is None
-    assert json.loads(call("info", example.model, "--json").stdout)["calibration"] is None
+    assert json_of("info", example.model)["calibration"] is None
     assert "calibration" not in call("info", example.model).stdout
 
 

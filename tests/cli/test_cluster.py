@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import check_failed
+from support.commands import check_failed, fingerprint_of, json_of
 from support.secure_cluster import START_SECONDS, secure_cluster, tls_files
 
 from protodask.engine import connect
@@ -54,11 +54,6 @@ def secure(call: Call, tmp_path_factory: pytest.TempPathFactory, no_process_left
         yield Secure(address, options)
 
 
-def _fingerprint(call: Call, model: Path) -> str:
-    found: str = json.loads(call("info", model, "--json").stdout)["fingerprint"]
-    return found
-
-
 CLUSTER = """
 import time
 from distributed import LocalCluster
@@ -96,7 +91,7 @@ def test_fit__over_tls_gives_the_same_model(secure: Secure, call: Call, example:
     there = call("fit", example.data, "--out", tmp_path / "there.zarr", *FIT, *options)
     assert here.exit_code == 0, here.output
     assert there.exit_code == 0, there.output
-    assert _fingerprint(call, tmp_path / "here.zarr") == _fingerprint(call, tmp_path / "there.zarr")
+    assert fingerprint_of(tmp_path / "here.zarr") == fingerprint_of(tmp_path / "there.zarr")
 
 
 @pytest.mark.slow
@@ -137,7 +132,7 @@ def test_check__of_a_cluster_that_is_fit(secure: Secure, call: Call, example: An
     assert "protodask scheduler" in done.stdout
     assert "written to by 2 of 2 workers" in done.stdout
     assert done.stdout.endswith("No problem found.\n")
-    found = json.loads(call("cluster", "check", secure.address, *secure.options, "--json").stdout)
+    found = json_of("cluster", "check", secure.address, *secure.options)
     assert found["kind"] == "cluster"
     assert found["encrypted"]
     assert [one["of"] for one in found["certificates"]] == ["scheduler", "client", "CA"]
@@ -195,9 +190,7 @@ def test_cluster__names_the_argument_that_is_missing(command: str, missing: str,
 
 @pytest.mark.slow
 def test_certs__as_json_and_once_more(call: Call, tmp_path: Path) -> None:
-    done = call("cluster", "certs", "--out", tmp_path / "certs", "--host", "node-1", "--days", 7, "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = json_of("cluster", "certs", "--out", tmp_path / "certs", "--host", "node-1", "--days", 7)
     assert found["hosts"] == ["localhost", "127.0.0.1", "::1", "node-1"]
     assert Path(found["worker"]["key"]).is_file()
     again = call("cluster", "certs", "--out", tmp_path / "certs")

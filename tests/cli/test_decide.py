@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import zarr
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.decisions import decide, decide_groups
 from protodask.errors import Code
@@ -33,10 +33,8 @@ def _eta(predictions: Path) -> Any:
 
 
 @pytest.mark.parametrize("suffix", ["zarr", "parquet"])
-def test_decide__writes_what_the_function_decides(call: Call, predictions: Path, tmp_path: Path, suffix: str) -> None:
-    done = call("decide", predictions / f"p.{suffix}", "--loss", "f1", "--out", tmp_path / "d.zarr", "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+def test_decide__writes_what_the_function_decides(predictions: Path, tmp_path: Path, suffix: str) -> None:
+    found = json_of("decide", predictions / f"p.{suffix}", "--loss", "f1", "--out", tmp_path / "d.zarr")
     expected = decide(_eta(predictions), "f1")
     assert (found["rows"], found["selected"], found["of"]) == (300, expected.k, "low")
     assert found["threshold"] == expected.threshold

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from cli._processes import run_python, wait_until
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.errors import Code
 from protodask.prototypes.run_progress import read_progress
@@ -39,21 +39,17 @@ def wait_for(process: psutil.Process) -> None:
 
 
 @pytest.mark.slow
-def test_fit__detached_outlives_the_command_and_ends_with_the_same_model(
-    call: Call, example: Any, tmp_path: Path
-) -> None:
+def test_fit__detached_outlives_the_command_and_ends_with_the_same_model(example: Any, tmp_path: Path) -> None:
     options = ("--recipe", "source", "--batches", 2, "--candidates", 40)
     told = command(tmp_path, "fit", example.data, "--out", "m.zarr", *options, "--detach", "local")
     assert told["stop"] == f"kill {told['name']}"
     wait_until((tmp_path / "m.zarr").exists, says=(tmp_path / "m.zarr.run" / ".driver.log").read_text)
     if psutil.pid_exists(int(told["name"])):
         wait_for(psutil.Process(int(told["name"])))
-    run = json.loads(call("info", tmp_path / "m.zarr.run", "--json").stdout)
+    run = json_of("info", tmp_path / "m.zarr.run")
     assert run["finished"]
     assert Path(run["driver_log"]).read_text().rstrip().endswith("}")  # the job was asked for JSON, too
-    made, expected = (
-        json.loads(call("info", place, "--json").stdout) for place in (tmp_path / "m.zarr", example.model)
-    )
+    made, expected = (json_of("info", place) for place in (tmp_path / "m.zarr", example.model))
     assert made["fingerprint"] == expected["fingerprint"]
 
 
@@ -75,12 +71,12 @@ def test_fit__detached_is_stopped_and_goes_on(call: Call, example: Any, tmp_path
     assert shown.exit_code == 0, shown.output
     assert "of the run's 30 rounds" in shown.stdout
     assert " UTC, " in shown.stdout
-    before = json.loads(call("info", run, "--json").stdout)["progress"]["evaluations"]
+    before = json_of("info", run)["progress"]["evaluations"]
     assert before > 0
     again = psutil.Process(int(command(tmp_path, *arguments, "--detach", "local")["name"]))
     again.terminate()
     wait_for(again)
-    assert json.loads(call("info", run, "--json").stdout)["progress"]["evaluations"] >= before
+    assert json_of("info", run)["progress"]["evaluations"] >= before
 
 
 @pytest.mark.parametrize(

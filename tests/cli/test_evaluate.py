@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, roc_auc_score
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.data import Dataset
 from protodask.prototypes import load_model
@@ -18,16 +18,9 @@ from protodask.prototypes.fitted import probabilities
 Call = Callable[..., Any]
 
 
-def _evaluate(call: Call, *arguments: object) -> dict[str, Any]:
-    done = call("evaluate", *arguments, "--json")
-    assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 @pytest.mark.parametrize("n_batches", [1, 2])
-def test_evaluate__agrees_with_scikit_learn(n_batches: int, call: Call, example: Any) -> None:
-    found = _evaluate(call, example.model, example.data, "--batches", n_batches)
+def test_evaluate__agrees_with_scikit_learn(n_batches: int, example: Any) -> None:
+    found = json_of("evaluate", example.model, example.data, "--batches", n_batches)
     block = Dataset.open(example.data).read(0)
     (scores,) = load_model(example.model).scores(block["features"], [n_batches])
     probability, target = probabilities(scores), block["target"]
@@ -39,26 +32,26 @@ def test_evaluate__agrees_with_scikit_learn(n_batches: int, call: Call, example:
     assert found["classes"] == ["high", "low"]
 
 
-def test_evaluate__no_batches_is_the_marginals(call: Call, example: Any) -> None:
-    found = _evaluate(call, example.model, example.data, "--batches", 0)
+def test_evaluate__no_batches_is_the_marginals(example: Any) -> None:
+    found = json_of("evaluate", example.model, example.data, "--batches", 0)
     assert found["log_loss"] == pytest.approx(found["marginal_log_loss"])
-    assert found["marginal_log_loss"] > _evaluate(call, example.model, example.data)["log_loss"]
+    assert found["marginal_log_loss"] > json_of("evaluate", example.model, example.data)["log_loss"]
 
 
-def test_evaluate__raw_table_is_as_good_as_its_dataset(call: Call, example: Any) -> None:
-    from_table = _evaluate(call, example.model, example.table)
-    from_dataset = _evaluate(call, example.model, example.data)
+def test_evaluate__raw_table_is_as_good_as_its_dataset(example: Any) -> None:
+    from_table = json_of("evaluate", example.model, example.table)
+    from_dataset = json_of("evaluate", example.model, example.data)
     del from_table["data"], from_dataset["data"]
     assert from_table == from_dataset
 
 
-def test_evaluate__weights_count_rows(call: Call, example: Any, tmp_path: Path) -> None:
+def test_evaluate__weights_count_rows(example: Any, tmp_path: Path) -> None:
     lines = example.table.read_text().splitlines()
     weighted, repeated = tmp_path / "weighted.csv", tmp_path / "repeated.csv"
     weighted.write_text("\n".join([lines[0] + ",times", *(f"{line},{n % 3}" for n, line in enumerate(lines[1:]))]))
     repeated.write_text("\n".join([lines[0], *(line for n, line in enumerate(lines[1:]) for _ in range(n % 3))]))
-    found = _evaluate(call, example.model, weighted, "--weight", "times")
-    wanted = _evaluate(call, example.model, repeated)
+    found = json_of("evaluate", example.model, weighted, "--weight", "times")
+    wanted = json_of("evaluate", example.model, repeated)
     for name in ("log_loss", "accuracy", "roc_auc", "weight", "brier_score", "marginal_log_loss"):
         assert found[name] == pytest.approx(wanted[name])
 
@@ -97,7 +90,7 @@ def test_evaluate__other_target_column(call: Call, example: Any, tmp_path: Path)
     table.write_text(example.table.read_text().replace("outcome", "answer", 1))
     done = call("evaluate", example.model, table, "--drop", "answer")
     check_failed(done, 1, "column-missing", table, "'outcome'", "--target")
-    assert _evaluate(call, example.model, table, "--target", "answer")["rows"] == 300
+    assert json_of("evaluate", example.model, table, "--target", "answer")["rows"] == 300
 
 
 def test_evaluate__held_out_dataset_may_lack_classes(call: Call, tmp_path: Path) -> None:
@@ -116,20 +109,20 @@ def test_evaluate__held_out_dataset_may_lack_classes(call: Call, tmp_path: Path)
         call("fit", training.with_suffix(".zarr"), "--out", model, "--recipe", "source", "--candidates", 20).exit_code
         == 0
     )
-    found = _evaluate(call, model, held_out.with_suffix(".zarr"))
-    assert found["confusion"] == _evaluate(call, model, held_out)["confusion"]
+    found = json_of("evaluate", model, held_out.with_suffix(".zarr"))
+    assert found["confusion"] == json_of("evaluate", model, held_out)["confusion"]
     assert found["confusion"][0] == [0, 0, 0]
     refused = call("evaluate", model, foreign.with_suffix(".zarr"))
     check_failed(refused, 1, "columns-differ", foreign.with_suffix(".zarr"), "'z'")
 
 
-def test_evaluate__without_roc_auc(call: Call, example: Any) -> None:
-    assert "roc_auc" not in _evaluate(call, example.model, example.data, "--no-roc-auc")
+def test_evaluate__without_roc_auc(example: Any) -> None:
+    assert "roc_auc" not in json_of("evaluate", example.model, example.data, "--no-roc-auc")
 
 
 def test_evaluate__writes_the_scores(call: Call, example: Any, tmp_path: Path) -> None:
     out = tmp_path / "folder" / "scores.json"
-    printed = _evaluate(call, example.model, example.data, "--out", out)
+    printed = json_of("evaluate", example.model, example.data, "--out", out)
     assert json.loads(out.read_text()) == printed
     assert [path.name for path in out.parent.iterdir()] == ["scores.json"]
     again = call("evaluate", example.model, example.data, "--out", out)
@@ -139,7 +132,7 @@ def test_evaluate__writes_the_scores(call: Call, example: Any, tmp_path: Path) -
 
 def test_evaluate__says_it_in_words(call: Call, example: Any) -> None:
     done = call("evaluate", example.model, example.data)
-    found = _evaluate(call, example.model, example.data)
+    found = json_of("evaluate", example.model, example.data)
     assert f"right on {found['accuracy']:.1%} of the 300 rows" in done.stdout
     assert f"{found['marginal_log_loss']:.4f}" in done.stdout
     assert f"log-loss           {found['log_loss']:.6f}" in done.stdout
@@ -158,7 +151,7 @@ def test_evaluate__missing_weight_column(call: Call, example: Any) -> None:
 def test_evaluate__says_how_well_the_roc_auc_is_known(
     call: Call, example: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = _evaluate(call, example.model, example.data)
+    exact = json_of("evaluate", example.model, example.data)
     assert exact["roc_auc_error"] == 0
     low, high = exact["roc_auc_interval"]
     assert low < exact["roc_auc"] < high
@@ -167,7 +160,7 @@ def test_evaluate__says_how_well_the_roc_auc_is_known(
 
     monkeypatch.setattr("protodask.evaluation.roc.curve_bytes", lambda n_rows, n_classes: 2**62)
     monkeypatch.setattr("protodask.evaluation.roc.MOST_BINS", 8)
-    binned = _evaluate(call, example.model, example.data)
+    binned = json_of("evaluate", example.model, example.data)
     assert 0 < abs(binned["roc_auc"] - exact["roc_auc"]) <= binned["roc_auc_error"] < 0.2
     in_words = call("evaluate", example.model, example.data).stdout
     said = re.search(r"off by at most (\S+);", in_words)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import typer
-from support.commands import check_failed
+from support.commands import check_failed, fingerprint_of, json_of
 
 from protodask.cli import app
 from protodask.engine import connect
@@ -21,11 +21,6 @@ from protodask.prototypes import FitConfig
 Call = Callable[..., Any]
 
 QUICK = ("--recipe", "source", "--candidates", "20", "--max-iterations", "5")
-
-
-def _fingerprint(call: Call, model: Path) -> str:
-    found: str = json.loads(call("info", model, "--json").stdout)["fingerprint"]
-    return found
 
 
 def test_fit__help_states_the_real_defaults() -> None:
@@ -84,7 +79,7 @@ def test_fit__with_feature_weights_by_class(call: Call, example: Any, tmp_path: 
     done = call("fit", example.data, "--out", model, "--feature-weights", "class", "--batches", 2, *QUICK, "--json")
     assert done.exit_code == 0, done.output
     assert [record["batch"] for record in json.loads(done.stdout)["history"]] == [1, 2]
-    found = json.loads(call("info", model, "--json").stdout)
+    found = json_of("info", model)
     assert found["rounds"] == [2, 2]
     assert [batch["class"] for batch in found["batches"]] == ["high", "low"] * 2
     assert found["provenance"]["fits"][0]["config"]["feature_weights"] == "class"
@@ -101,7 +96,7 @@ def test_fit__with_feature_weights_by_class(call: Call, example: Any, tmp_path: 
     grown = tmp_path / "grown.zarr"
     more = call("fit", example.data, "--out", grown, "--start", model, "--feature-weights", "class", *QUICK)
     assert more.exit_code == 0, more.output
-    assert json.loads(call("info", grown, "--json").stdout)["rounds"] == [2, 2, 2]
+    assert json_of("info", grown)["rounds"] == [2, 2, 2]
 
 
 def test_fit__not_converging_is_one_line(call: Call, example: Any, tmp_path: Path) -> None:
@@ -122,7 +117,7 @@ def test_fit__command_line_wins_over_config(call: Call, example: Any, tmp_path: 
         "--max-iterations", 4, "--seed", 7,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    used = json.loads(call("info", tmp_path / "run", "--json").stdout)["config"]
+    used = json_of("info", tmp_path / "run")["config"]
     wanted = FitConfig.of("source", n_candidates=30, max_iterations=4, lambda_v=0.01, standardize=False, seed=7)
     assert used == wanted.as_dict()
 
@@ -162,18 +157,18 @@ def test_fit__missing_config(call: Call, example: Any, tmp_path: Path) -> None:
 def test_fit__start_adds_batches(call: Call, example: Any, tmp_path: Path) -> None:
     done = call("fit", example.data, "--out", tmp_path / "more.zarr", "--start", example.model, *QUICK, "--json")
     assert done.exit_code == 0, done.output
-    before = json.loads(call("info", example.model, "--json").stdout)["batches"]
-    after = json.loads(call("info", tmp_path / "more.zarr", "--json").stdout)["batches"]
+    before = json_of("info", example.model)["batches"]
+    after = json_of("info", tmp_path / "more.zarr")["batches"]
     assert after[:2] == before
     assert len(after) == 3
 
 
 def test_fit__existing_model_is_refused_before_training(call: Call, example: Any) -> None:
-    before = _fingerprint(call, example.model)
+    before = fingerprint_of(example.model)
     done = call("fit", example.data, "--out", example.model, *QUICK)
     check_failed(done, 1, "exists", example.model, "--overwrite")
     assert "round 1" not in done.stderr
-    assert _fingerprint(call, example.model) == before
+    assert fingerprint_of(example.model) == before
 
 
 def test_fit__a_dataset_is_not_overwritten_by_a_model(call: Call, example: Any) -> None:
@@ -199,7 +194,7 @@ def test_fit__run_dir_is_continued(call: Call, example: Any, tmp_path: Path) -> 
     assert (first.exit_code, second.exit_code) == (0, 0)
     assert re.search(r"training took [0-9.]+ s\.", first.stdout)
     assert re.search(r"training took [0-9.]+ s since it was taken up again\.", second.stdout)
-    assert _fingerprint(call, tmp_path / "one.zarr") == _fingerprint(call, tmp_path / "two.zarr")
+    assert fingerprint_of(tmp_path / "one.zarr") == fingerprint_of(tmp_path / "two.zarr")
     other = call(*arguments, "--out", tmp_path / "three.zarr", "--seed", 9)
     check_failed(other, 1, "other-run", tmp_path / "run", "config.seed was 0 and is 9")
 
@@ -285,4 +280,4 @@ def test_fit__workers_and_threads_give_the_same_model(call: Call, example: Any, 
     there = call(*arguments, "--out", tmp_path / "there.zarr", "--workers", 1, "--memory-limit", "1GiB")
     assert here.exit_code == 0, here.output
     assert there.exit_code == 0, there.output
-    assert _fingerprint(call, tmp_path / "here.zarr") == _fingerprint(call, tmp_path / "there.zarr")
+    assert fingerprint_of(tmp_path / "here.zarr") == fingerprint_of(tmp_path / "there.zarr")

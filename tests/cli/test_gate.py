@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.errors import Code
 
@@ -43,9 +43,7 @@ def test_gate__says_yes_and_no_to_figures(call: Call, scores: Path) -> None:
 
 def test_gate__writes_its_answer_and_may_accept_a_no(call: Call, scores: Path, tmp_path: Path) -> None:
     out = tmp_path / "answer.json"
-    done = call("gate", "--results", scores, "--limit", "no.such<=1", "--accept", "--out", out, "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = json_of("gate", "--results", scores, "--limit", "no.such<=1", "--accept", "--out", out)
     assert found == json.loads(out.read_text())
     assert (found["kind"], found["passed"], found["accepted"]) == ("gate", False, True)
     assert found["figures"] == [{"name": "no.such", "value": None, "least": None, "most": 1.0, "passed": False}]
@@ -166,9 +164,7 @@ def test_gate__compares_on_classes_that_only_the_challenger_knows(call: Call, ex
     assert made.exit_code == 0, made.output
     assert call("fit", data, "--out", model, "--recipe", "source", "--candidates", 40).exit_code == 0
     for place in (data, table):
-        done = call("gate", "--model", model, "--champion", example.model, "--data", place, "--json")
-        assert done.exit_code == 0, done.output
-        found = json.loads(done.stdout)["comparison"]
+        found = json_of("gate", "--model", model, "--champion", example.model, "--data", place)["comparison"]
         assert 0.2 * 13.8 < found["champion_loss"] < 0.2 * 13.82 + 0.7
     other = call("gate", "--model", example.model, "--champion", example.model, "--data", data)
     check_failed(other, 1, "columns-differ", data, "'middle'")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli._processes import run_python
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.budget.column_folder import BUDGET
 from protodask.data.places.storage import DATASET
@@ -45,7 +45,7 @@ def test_info__tells_the_kinds_apart(call: Call, example: Any, tmp_path: Path) -
         tmp_path / "predictions.parquet": "predictions",
     }
     for place, kind in places.items():
-        assert json.loads(call("info", place, "--json").stdout)["kind"] == kind
+        assert json_of("info", place)["kind"] == kind
         done = call("info", place)
         assert done.exit_code == 0, done.output
         assert done.stdout.startswith(("dataset", "model", "run", "kind"))
@@ -70,7 +70,7 @@ def test_info__imports_nothing_that_it_does_not_need(kind: str, example: Any) ->
 
 
 def test_info__model_lists_its_features(call: Call, example: Any) -> None:
-    found = json.loads(call("info", example.model, "--json").stdout)
+    found = json_of("info", example.model)
     assert found["target"] == "outcome"
     assert sum(entry["share"] for entry in found["classes"]) == pytest.approx(1)
     for batch in found["batches"]:
@@ -193,7 +193,7 @@ def test_info__of_a_pipeline_is_how_its_last_run_ended(
     (tmp_path / "d.zarr").rename(tmp_path / "away.zarr")
     (tmp_path / "d.zarr").write_text("in the way")
     assert call("run", "p.yaml", "--set", "rows=60").exit_code == 1
-    found = json.loads(call("info", "p.yaml", "--json").stdout)
+    found = json_of("info", "p.yaml")
     assert (found["kind"], found["status"], found["code"]) == ("pipeline", "failed", "exists")
     assert found["succeeded"] < found["ended"]
     assert [(step["name"], step["status"], step["result"]["rows"]) for step in found["steps"]] == [
@@ -220,10 +220,10 @@ def test_info__of_a_run_that_did_not_come_to_its_steps(
     assert call("run", "p.yaml", *options).exit_code == 2
     check_failed(call("info", "p.yaml"), 1, "not-found", "Nothing is known")
     assert call("run", "p.yaml").exit_code == 0
-    before = json.loads(call("info", "p.yaml", "--json").stdout)
+    before = json_of("info", "p.yaml")
     failed = call("run", "p.yaml", *options)
     assert failed.exit_code == 2
-    found = json.loads(call("info", "p.yaml", "--json").stdout)
+    found = json_of("info", "p.yaml")
     assert (found["status"], found["code"]) == ("failed", code)
     assert found["message"].split()[0] in failed.stderr
     assert (found["succeeded"], found["steps"]) == (before["succeeded"], before["steps"])
@@ -233,7 +233,7 @@ def test_info__of_a_run_that_did_not_come_to_its_steps(
         assert found["message"] in shown
     assert call("run", "p.yaml").exit_code == 0
     call("run", "p.yaml", "--dry-run", *options)  # no run: nothing is noted
-    assert json.loads(call("info", "p.yaml", "--json").stdout)["status"] == "fresh"
+    assert json_of("info", "p.yaml")["status"] == "fresh"
 
 
 def test_info__of_a_run_that_did_not_come_to_its_steps_beside_another(
@@ -246,9 +246,9 @@ def test_info__of_a_run_that_did_not_come_to_its_steps_beside_another(
     with State(str(tmp_path / ".protodask" / "p"), "p.yaml").sole_run(wait=False) as alone:
         assert alone
         assert call("run", "p.yaml", "--set", "row=60").exit_code == 2
-        assert json.loads(call("info", "p.yaml", "--json").stdout)["status"] == "done"
+        assert json_of("info", "p.yaml")["status"] == "done"
     assert call("run", "p.yaml", "--set", "row=60").exit_code == 2
-    assert json.loads(call("info", "p.yaml", "--json").stdout)["status"] == "failed"
+    assert json_of("info", "p.yaml")["status"] == "failed"
 
 
 def test_info__of_a_run_whose_file_could_not_be_read(
@@ -260,7 +260,7 @@ def test_info__of_a_run_whose_file_could_not_be_read(
     assert call("run", "p.yaml").exit_code == 0
     place.write_text("steps: [\n")
     assert call("run", "p.yaml").exit_code == 2
-    found = json.loads(call("info", "p.yaml", "--json").stdout)
+    found = json_of("info", "p.yaml")
     assert (found["status"], found["code"], found["steps"][0]["status"]) == ("failed", "unreadable", "done")
     assert "p.yaml is not valid YAML" in found["message"]
     shutil.rmtree(".protodask")  # or it is elsewhere: then there is only the file to tell of
@@ -270,7 +270,7 @@ def test_info__of_a_run_whose_file_could_not_be_read(
 def test_info__of_a_model_of_several_draws(call: Call, example: Any, tmp_path: Path) -> None:
     settings = ("--average-draws", 2, "--candidates", 20, "--max-iterations", 2)
     call("fit", example.data, "--out", tmp_path / "m.zarr", *settings)
-    found = json.loads(call("info", tmp_path / "m.zarr", "--json").stdout)
+    found = json_of("info", tmp_path / "m.zarr")
     assert f"{len(found['batches'])}, trained in 1 round of each draw" in call("info", tmp_path / "m.zarr").stdout
 
 
@@ -289,7 +289,7 @@ def test_info__of_a_run_by_region_says_so_and_what_was_left_out(call: Call, tmp_
     told = call("info", run).stdout
     assert "Note: by region, as rules over several features decide: rounds 1, 2." in told
     assert "Note: not in the model, as other draws lose clearly less on rows held out: rounds 3, 4." in told
-    records = json.loads(call("info", run, "--json").stdout)["batches"]
+    records = json_of("info", run)["batches"]
     assert [record.get("by_region", False) for record in records] == [True, True, False, False]
     assert records[0]["batches"] > 4
     assert records[2]["batches"] == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.errors import Code
 
@@ -112,7 +112,7 @@ def test_ingest__a_group_column_is_no_feature_from_ingest_to_evaluation(
         assert call("ingest", tmp_path / f"{name}.csv", "--out", data, *options, *extra).exit_code == 0
         fitted = call("fit", data, "--out", model, "--recipe", "source", "--candidates", 30, "--max-iterations", 20)
         assert fitted.exit_code == 0
-        models.append(json.loads(call("info", model, "--json").stdout)["batches"])
+        models.append(json_of("info", model)["batches"])
     assert models[0] == models[1]
     found = call("info", tmp_path / "table.zarr")
     assert re.search(r"^group +ward", found.stdout, re.MULTILINE)

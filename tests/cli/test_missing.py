@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 Call = Callable[..., Any]
 
@@ -68,7 +67,7 @@ def test_info__says_what_missing_values_count_as(call: Call, tmp_path: Path) -> 
     table = make_table(0)
     table.to_csv(tmp_path / "train.csv", index=False)
     assert call("ingest", tmp_path / "train.csv", "--out", tmp_path / "d", "--text-is-categorical").exit_code == 0
-    found = json.loads(call("info", tmp_path / "d", "--json").stdout)
+    found = json_of("info", tmp_path / "d")
     (income,) = (column for column in found["columns"] if column["name"] == "income")
     assert income["filled"] == pytest.approx(table["income"].mean(), rel=1e-6)
     assert income["marked"] is True

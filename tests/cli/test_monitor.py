@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 Call = Callable[..., Any]
 
@@ -20,19 +20,17 @@ def reference(call: Call, example: Any, tmp_path_factory: pytest.TempPathFactory
     return out
 
 
-def _monitor(call: Call, *arguments: Any) -> dict[str, Any]:
-    done = call("monitor", *arguments, "--json")
-    assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
+def _monitor(*arguments: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json_of("monitor", *arguments)
     assert "profile" not in found, "it may be long"
     content: dict[str, Any] = json.loads(Path(arguments[arguments.index("--out") + 1]).read_text())
     assert found == {name: value for name, value in content.items() if name != "profile"}
     return content
 
 
-def test_monitor__without_a_reference_says_what_evaluate_says(call: Call, example: Any, reference: Path) -> None:
+def test_monitor__without_a_reference_says_what_evaluate_says(example: Any, reference: Path) -> None:
     found = json.loads(reference.read_text())
-    scores = json.loads(call("evaluate", example.model, example.data, "--json").stdout)
+    scores = json_of("evaluate", example.model, example.data)
     assert found["log_loss"]["value"] == pytest.approx(scores["log_loss"])
     assert found["accuracy"] == pytest.approx(scores["accuracy"])
     assert found["drift"] == {"largest": None, "features": None, "worst": []}
@@ -56,7 +54,7 @@ def test_monitor__finds_what_changed_in_raw_tables(
     same.write_text(
         "\n".join([lines[0], *(f"{float(line.split(',')[0]) + 4},{line.split(',', 1)[1]}" for line in lines[1:])])
     )
-    found = _monitor(call, example.model, same, "--reference", reference, "--out", out, "--overwrite")
+    found = _monitor(example.model, same, "--reference", reference, "--out", out, "--overwrite")
     assert found["drift"]["features"] == 1
     assert found["drift"]["worst"][0]["name"] == "age"
     assert found["drift"]["largest"] == found["drift"]["worst"][0]["index"] > 0.2
@@ -64,7 +62,7 @@ def test_monitor__finds_what_changed_in_raw_tables(
     assert found["log_loss"]["increase"] > 0
     gate = call("gate", "--results", out, "--limit", "drift.largest<=0.1")
     assert gate.exit_code == 3
-    later = _monitor(call, example.model, same, "--reference", out, "--out", tmp_path / "later.json")
+    later = _monitor(example.model, same, "--reference", out, "--out", tmp_path / "later.json")
     assert later["drift"]["largest"] == 0, "what was written is itself a reference"
     shown = call("monitor", example.model, same, "--reference", reference, "--out", out, "--overwrite")
     assert "changed: 1 feature (largest index" in shown.stdout
@@ -76,7 +74,7 @@ def test_monitor__needs_no_classes(
     table = write_table(tmp_path / "table.csv", 300, seed=4)
     table.write_text("\n".join(line.rpartition(",")[0] for line in table.read_text().splitlines()))
     out = tmp_path / "now.json"
-    found = _monitor(call, example.model, table, "--reference", reference, "--out", out)
+    found = _monitor(example.model, table, "--reference", reference, "--out", out)
     assert found["drift"]["largest"] == 0
     assert found["labels"]["shift"] is found["log_loss"]["increase"] is found["calibration"]["shift"] is None
     gate = call("gate", "--results", out, "--limit", "drift.largest<=0.1", "--limit", "labels.shift<=0.1")
@@ -97,21 +95,21 @@ def test_monitor__of_a_dataset_with_a_new_class_says_how_many(
         "--ordinal", "size=small,medium,large",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
-    found = _monitor(call, example.model, data, "--reference", reference, "--out", tmp_path / "now.json")
+    found = _monitor(example.model, data, "--reference", reference, "--out", tmp_path / "now.json")
     assert found["labels"]["unknown"] == pytest.approx(0.2)
     assert found["labels"]["shift"] == pytest.approx(0.2)
     assert found["log_loss"]["increase"] > 1
 
 
-def test_monitor__weights_count_rows(call: Call, example: Any, reference: Path, tmp_path: Path) -> None:
+def test_monitor__weights_count_rows(example: Any, reference: Path, tmp_path: Path) -> None:
     lines = example.table.read_text().splitlines()
     weighted, repeated = tmp_path / "weighted.csv", tmp_path / "repeated.csv"
     weighted.write_text("\n".join([lines[0] + ",times", *(f"{line},{n % 3}" for n, line in enumerate(lines[1:]))]))
     repeated.write_text("\n".join([lines[0], *(line for n, line in enumerate(lines[1:]) for _ in range(n % 3))]))
     found = _monitor(
-        call, example.model, weighted, "--weight", "times", "--reference", reference, "--out", tmp_path / "a.json"
+        example.model, weighted, "--weight", "times", "--reference", reference, "--out", tmp_path / "a.json"
     )
-    wanted = _monitor(call, example.model, repeated, "--reference", reference, "--out", tmp_path / "b.json")
+    wanted = _monitor(example.model, repeated, "--reference", reference, "--out", tmp_path / "b.json")
     assert found["rows"] < wanted["rows"]
     assert found["weight"] == wanted["weight"] == 300
     assert found["effective_rows"] == pytest.approx(180)

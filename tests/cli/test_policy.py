@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.data import Dataset
 from protodask.errors import Code
@@ -79,21 +79,14 @@ def logged(tmp_path_factory: pytest.TempPathFactory, call: Call) -> Logged:
     return Logged(folder / "model.zarr", frame, folder)
 
 
-def _evaluate(call: Call, *arguments: object) -> dict[str, Any]:
-    done = call("policy", *arguments, "--json")
-    assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 def _agrees(found: dict[str, Any], wanted: dict[str, float]) -> None:
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
 @pytest.mark.parametrize("estimator", ["ips", "snips"])
-def test_policy__of_a_model_on_a_table(name: str, estimator: str, call: Call, logged: Logged) -> None:
-    found = _evaluate(call, logged.model, logged.file(name), *ROLES, "--estimator", estimator)
+def test_policy__of_a_model_on_a_table(name: str, estimator: str, logged: Logged) -> None:
+    found = json_of("policy", logged.model, logged.file(name), *ROLES, "--estimator", estimator)
     match = logged.policy() == logged.frame.did.to_numpy()
     _agrees(found, logged.expected(logged.frame, match, estimator=estimator))
     assert found["rows"] == found["records"] == 600
@@ -101,8 +94,8 @@ def test_policy__of_a_model_on_a_table(name: str, estimator: str, call: Call, lo
     assert (found["kind"], found["estimator"], found["confidence"]) == ("policy value", estimator, 0.95)
 
 
-def test_policy__of_fewer_batches(call: Call, logged: Logged) -> None:
-    found = _evaluate(call, logged.model, logged.file("log.parquet"), *ROLES, "--batches", 0)
+def test_policy__of_fewer_batches(logged: Logged) -> None:
+    found = json_of("policy", logged.model, logged.file("log.parquet"), *ROLES, "--batches", 0)
     _agrees(found, logged.expected(logged.frame, logged.policy(0) == logged.frame.did.to_numpy()))
 
 
@@ -122,7 +115,7 @@ def test_policy__of_a_calibrated_model(call: Call, logged: Logged, tmp_path: Pat
         assert done.exit_code == 0, done.output
     predicted = pd.read_parquet(out).predicted.to_numpy()
     assert (predicted != logged.policy()).any()
-    found = _evaluate(call, model, logged.file("log.parquet"), *ROLES, "--calibrated")
+    found = json_of("policy", model, logged.file("log.parquet"), *ROLES, "--calibrated")
     _agrees(found, logged.expected(logged.frame, predicted == logged.frame.did.to_numpy()))
     plain = call("policy", logged.model, logged.file("log.parquet"), *ROLES, "--calibrated")
     check_failed(plain, 1, "not-fitted", "`protodask calibrate`")
@@ -132,12 +125,12 @@ def test_policy__action_in_another_column(call: Call, logged: Logged) -> None:
     renamed = logged.file("renamed.parquet", logged.frame.rename(columns={"did": "action"}))
     done = call("policy", logged.model, renamed, *ROLES)
     check_failed(done, 1, "column-missing", renamed, "--action")
-    found = _evaluate(call, logged.model, renamed, *ROLES, "--action", "action")
+    found = json_of("policy", logged.model, renamed, *ROLES, "--action", "action")
     _agrees(found, logged.expected(logged.frame, logged.policy() == logged.frame.did.to_numpy()))
 
 
-def test_policy__of_a_log_that_says_what_it_does(call: Call, logged: Logged) -> None:
-    found = _evaluate(call, logged.file("log.parquet"), *ROLES, "--match", "same")
+def test_policy__of_a_log_that_says_what_it_does(logged: Logged) -> None:
+    found = json_of("policy", logged.file("log.parquet"), *ROLES, "--match", "same")
     _agrees(found, logged.expected(logged.frame, logged.frame.same.to_numpy()))
     assert found["model"] is None
 
@@ -152,7 +145,7 @@ def test_policy__doubly_robust(kind: str, call: Call, logged: Logged, tmp_path: 
         assert made.exit_code == 0, made.output
         place = tmp_path / "d"
     who = [logged.model, place] if kind == "model" else [place, "--match", "same"]
-    found = _evaluate(call, *who, *ROLES, "--estimator", "dr", "--expected", "hoped")
+    found = json_of("policy", *who, *ROLES, "--estimator", "dr", "--expected", "hoped")
     match = logged.policy() == frame.did.to_numpy() if kind == "model" else frame.same.to_numpy()
     _agrees(found, logged.expected(frame, match, estimator="dr", expected=expected))
     check_failed(call("policy", *who, *ROLES, "--estimator", "dr"), 2, "settings-conflict", "expected")
@@ -161,18 +154,18 @@ def test_policy__doubly_robust(kind: str, call: Call, logged: Logged, tmp_path: 
     check_failed(wrong, 1, "column-missing", "'hope'", "--expected")
 
 
-def test_policy__on_a_subsampled_log(call: Call, logged: Logged) -> None:
+def test_policy__on_a_subsampled_log(logged: Logged) -> None:
     random = np.random.default_rng(1)
     kept = random.random(600) < logged.frame.kept
     left = logged.frame[kept]
     match = logged.policy()[kept] == left.did.to_numpy()
     table = logged.file("left.parquet", left)
-    found = _evaluate(call, logged.model, table, *ROLES, "--inclusion", "kept", "--confidence", 0.8)
+    found = json_of("policy", logged.model, table, *ROLES, "--inclusion", "kept", "--confidence", 0.8)
     _agrees(found, logged.expected(left, match, inclusion=left.kept.to_numpy(), confidence=0.8))
     assert found["records"] == pytest.approx((1 / left.kept).sum())
     dropped = 600 - len(left)
-    counted = _evaluate(call, logged.model, table, *ROLES, "--inclusion", "kept", "--dropped-zeros", dropped)
-    whole = _evaluate(call, logged.model, logged.file("log.parquet"), *ROLES)
+    counted = json_of("policy", logged.model, table, *ROLES, "--inclusion", "kept", "--dropped-zeros", dropped)
+    whole = json_of("policy", logged.model, logged.file("log.parquet"), *ROLES)
     assert counted["value"] == whole["value"]
     assert (counted["low"], counted["high"]) == pytest.approx((whole["low"], whole["high"]), rel=1e-12)
     assert (counted["rows"], counted["records"]) == (len(left), 600)
@@ -186,12 +179,12 @@ def test_policy__on_a_dataset(call: Call, logged: Logged) -> None:
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert Dataset.open(data).feature_names == ("click", "p", "size", "age", "same")
-    found = _evaluate(call, logged.model, data, *ROLES)
-    wanted = _evaluate(call, logged.model, table, *ROLES, "--inclusion", "kept")
+    found = json_of("policy", logged.model, data, *ROLES)
+    wanted = json_of("policy", logged.model, table, *ROLES, "--inclusion", "kept")
     del found["data"], wanted["data"]
     assert found == wanted
-    alone = _evaluate(call, data, *ROLES, "--match", "same")
-    said = _evaluate(call, table, *ROLES, "--match", "same", "--inclusion", "kept")
+    alone = json_of("policy", data, *ROLES, "--match", "same")
+    said = json_of("policy", table, *ROLES, "--match", "same", "--inclusion", "kept")
     assert alone == said | {"data": alone["data"]}
     for wrong in (("--inclusion", "kept"), ("--action", "user")):
         refused = call("policy", logged.model, data, *ROLES, *wrong)
@@ -221,7 +214,7 @@ def test_policy__on_a_dataset_that_does_not_suit(call: Call, logged: Logged) -> 
 
 def test_policy__in_words(call: Call, logged: Logged) -> None:
     table = logged.file("log.parquet")
-    found = _evaluate(call, logged.model, table, *ROLES)
+    found = json_of("policy", logged.model, table, *ROLES)
     done = call("policy", logged.model, table, *ROLES)
     assert f"would earn {found['value']:.4g} a record" in done.stdout
     assert f"with 95 per cent confidence, between {found['low']:.4g} and {found['high']:.4g}." in done.stdout
@@ -229,12 +222,12 @@ def test_policy__in_words(call: Call, logged: Logged) -> None:
     assert "the log says nothing of its value" in call("policy", logged.model, strange, *ROLES).stdout
     one = logged.file("one.parquet", logged.frame.assign(click=1.0, same=1).iloc[:1])
     assert "Too few rows count" in call("policy", one, *ROLES, "--match", "same").stdout
-    assert _evaluate(call, one, *ROLES, "--match", "same")["high"] is None
+    assert json_of("policy", one, *ROLES, "--match", "same")["high"] is None
 
 
 def test_policy__writes_the_value(call: Call, logged: Logged, tmp_path: Path) -> None:
     table, out = logged.file("log.parquet"), tmp_path / "value.json"
-    printed = _evaluate(call, logged.model, table, *ROLES, "--out", out)
+    printed = json_of("policy", logged.model, table, *ROLES, "--out", out)
     assert json.loads(out.read_text()) == printed
     again = call("policy", logged.model, table, *ROLES, "--out", out)
     check_failed(again, 1, "exists", out, "--overwrite")
@@ -309,7 +302,7 @@ def test_evaluate__of_a_policy_goes_on_working_with_a_note(words: tuple[str, ...
     done = call("evaluate", *arguments, *ROLES, "--json")
     assert done.exit_code == 0, done.output
     assert "`protodask policy`" in done.stderr
-    assert json.loads(done.stdout) == _evaluate(call, log, *ROLES, "--match", "same")
+    assert json.loads(done.stdout) == json_of("policy", log, *ROLES, "--match", "same")
 
 
 def test_policy__takes_what_is_missing_where_it_is_told_to(call: Call, logged: Logged) -> None:
@@ -319,7 +312,7 @@ def test_policy__takes_what_is_missing_where_it_is_told_to(call: Call, logged: L
     done = call("policy", logged.model, logged.file("gaps.csv", gaps), *ROLES)
     check_failed(done, 1, "bad-value", "'age'", "row 3", "--unseen zero")
     found = [
-        _evaluate(call, logged.model, logged.file(name, frame), *ROLES, "--unseen", "zero")["value"]
+        json_of("policy", logged.model, logged.file(name, frame), *ROLES, "--unseen", "zero")["value"]
         for name, frame in (("gaps.csv", gaps), ("filled.csv", filled))
     ]
     assert found[0] == found[1]

@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import zarr
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 from protodask.data import Dataset
 from protodask.errors import Code
@@ -46,11 +46,9 @@ def test_predict__to_names_that_are_no_utf_8_is_refused_where_arrow_writes(
 
 
 @pytest.mark.parametrize("n_batches", [0, 1, 2])
-def test_predict__dataset_into_zarr(n_batches: int, call: Call, example: Any, tmp_path: Path) -> None:
+def test_predict__dataset_into_zarr(n_batches: int, example: Any, tmp_path: Path) -> None:
     out = tmp_path / "predictions.zarr"
-    done = call("predict", example.model, example.data, "--out", out, "--batches", n_batches, "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = json_of("predict", example.model, example.data, "--out", out, "--batches", n_batches)
     assert (found["rows"], found["batches"]) == (300, n_batches)
     stored: Any = zarr.open_group(out, mode="r")["probability"]
     np.testing.assert_allclose(stored[...], _expected(example, n_batches), rtol=1e-6)
@@ -136,7 +134,7 @@ def test_predict__keeps_columns(call: Call, example: Any, tmp_path: Path) -> Non
     assert found["outcome"].tolist() == [line.split(",")[3] for line in rows]
     assert found["age"].tolist() == [float(line.split(",")[0]) for line in rows]
     np.testing.assert_allclose(found[probability].to_numpy(), _expected(example, 2), rtol=1e-6)
-    assert json.loads(call("info", out, "--json").stdout)["kept"] == ["id", "outcome", "age"]
+    assert json_of("info", out)["kept"] == ["id", "outcome", "age"]
     lines = tmp_path / "predictions.csv"
     done = call(*arguments[:4], lines, *arguments[5:])
     assert done.exit_code == 0, done.output
@@ -192,7 +190,7 @@ def test_predict__each_file(call: Call, example: Any, write_table: Callable[...,
     assert "b.csv repeated the content of other files" in some.stdout
     (inbox / "c.csv").unlink()
     write_table(inbox / "a.csv", rows=30, seed=2)
-    more = json.loads(call(*arguments, "--json").stdout)
+    more = json_of(*arguments)
     assert [more[name] for name in ("kind", "files", "rows", "repeated", "changed")] == ["scored files", 1, 30, 0, 1]
     assert "now the rows of both are there" in more["notes"][0]
     described = call("info", out).stdout

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 
 Call = Callable[..., Any]
 
 
-def test_report__writes_one_file_that_says_what_evaluate_says(call: Call, example: Any, tmp_path: Path) -> None:
+def test_report__writes_one_file_that_says_what_evaluate_says(example: Any, tmp_path: Path) -> None:
     out = tmp_path / "folder" / "report.html"
-    done = call("report", example.model, example.data, "--out", out, "--title", "Is it <high>?", "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = json_of("report", example.model, example.data, "--out", out, "--title", "Is it <high>?")
     page = out.read_text(encoding="utf-8")
     assert "<title>Is it &lt;high&gt;?</title>" in page
     assert "the rows the model was trained on" in page
@@ -25,7 +23,7 @@ def test_report__writes_one_file_that_says_what_evaluate_says(call: Call, exampl
     assert found["bytes"] == out.stat().st_size
     assert found["rows"] == 300
     assert found["drifted_features"] is None
-    evaluated = json.loads(call("evaluate", example.model, example.data, "--json").stdout)
+    evaluated = json_of("evaluate", example.model, example.data)
     for name in ("log_loss", "accuracy", "balanced_accuracy", "brier_score", "roc_auc"):
         assert found[name] == pytest.approx(evaluated[name], rel=1e-6), name
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
@@ -61,10 +59,8 @@ def test_report__of_raw_tables_with_weights_and_columns_of_other_names(
         rows = [f"{line},{position % 3 + 1},{0.5 if position % 2 else 1},x" for position, line in enumerate(lines)]
         table.write_text("\n".join([f"{header.replace('outcome', 'was')},times,kept,note", *rows]) + "\n")
     roles = ("--target", "was", "--weight", "times", "--inclusion", "kept", "--drop", "note")
-    done = call("report", example.model, tables[0], *roles, "--drift", tables[1], "--out", out, "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    evaluated = json.loads(call("evaluate", example.model, tables[0], *roles, "--json").stdout)
+    found = json_of("report", example.model, tables[0], *roles, "--drift", tables[1], "--out", out)
+    evaluated = json_of("evaluate", example.model, tables[0], *roles)
     plain = json.loads(
         call(
             "evaluate", example.model, tables[0], *roles[:2], *roles[6:], "--drop", "times", "--drop", "kept", "--json"

@@ -15,7 +15,7 @@ import pytest
 import typer
 import zarr
 from numpy.typing import NDArray
-from support.commands import check_failed
+from support.commands import check_failed, fingerprint_of, json_of
 
 from protodask.cli import app
 from protodask.cli.progress import LogReporter, RobustTally
@@ -207,9 +207,9 @@ def test_predict__is_the_same_for_datasets_and_tables(
         np.testing.assert_allclose(
             np.asarray(stored["certified_eps"]), model.certified_eps(measured.rows, formulation), atol=1e-12
         )
-        found = json.loads(call("info", place, "--json").stdout)
+        found = json_of("info", place)
         assert (found["kind"], found["rows"], found["classes"]) == ("robust predictions", 150, ["no", "yes"])
-        assert found["model"] == json.loads(call("info", measured.model, "--json").stdout)["fingerprint"]
+        assert found["model"] == fingerprint_of(measured.model)
         assert call("info", place).stdout.startswith("robust predictions  ")
 
 
@@ -222,7 +222,7 @@ def test_predict__as_parquet_is_a_table(call: Call, measured: Measured, tmp_path
     assert done.exit_code == 0, done.output
     assert "left out: 'extra'" in done.stderr
     arguments = (*arguments, "--overwrite")
-    found = json.loads(call(*arguments, "--drop", "extra", "--json").stdout)
+    found = json_of(*arguments, "--drop", "extra")
     assert found == {
         "kind": "robust predictions",
         "path": str(place),
@@ -266,7 +266,7 @@ def test_evaluate__gives_the_measures_of_the_rows(
     assert f"certified fraction        {sums.certified_fraction:.6f} at eps 0.2" in done.stdout
     assert "The measures are in" in done.stdout
     if not weighted:
-        of_data = json.loads(call("robust", "evaluate", measured.model, measured.data, "--json").stdout)
+        of_data = json_of("robust", "evaluate", measured.model, measured.data)
         assert of_data["expected_certified_error"] == pytest.approx(sums.expected_certified_error, abs=1e-9)
 
 
@@ -311,7 +311,7 @@ def test_evaluate__of_weights_that_no_mean_can_be_of(
 
 def test_info__of_a_model_lists_its_features_by_weight(call: Call, measured: Measured) -> None:
     model = load_robust_model(measured.model)
-    found = json.loads(call("info", measured.model, "--json").stdout)
+    found = json_of("info", measured.model)
     assert (found["kind"], found["formulation"], found["eps"], found["cost"]) == ("robust model", "SBMV-I", 0.2, 1.0)
     (plane,) = found["planes"]
     order = np.argsort(-np.abs(model.weights[0]))
@@ -353,7 +353,7 @@ def test_fit__that_was_interrupted_goes_on_and_says_how_far_it_is(
     (run / "history.json").unlink()
     (log,) = run.glob("batch-1-*.log")
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
-    found = json.loads(call("info", run, "--json").stdout)
+    found = json_of("info", run)
     assert (found["kind"], found["finished"], found["config"]["formulation"]) == ("robust run", False, "SBMV-I")
     (plane,) = found["passes"]
     assert 0 < plane["passes"] < load_robust_model(measured.model).passes[0]
@@ -369,7 +369,7 @@ def test_fit__that_was_interrupted_goes_on_and_says_how_far_it_is(
 
 def test_info__of_the_run_of_a_classifier_says_that_it_ended(call: Call, measured: Measured, tmp_path: Path) -> None:
     RobustClassifier("SBM", gap=1e-2, solver="bundle", run_dir=tmp_path).fit(measured.rows, measured.sick)
-    found = json.loads(call("info", tmp_path, "--json").stdout)
+    found = json_of("info", tmp_path)
     assert found["finished"]
     assert found["planes"][0]["status"] == "converged"
     assert "dataset" not in call("info", tmp_path).stdout
@@ -408,14 +408,14 @@ def test_fit__keeps_its_terms_for_further_fits(call: Call, measured: Measured, t
     before = (terms / "zarr.json").stat().st_mtime_ns
     assert call(*arguments, "--out", tmp_path / "2", "--eps", 0.3).exit_code == 0
     assert (terms / "zarr.json").stat().st_mtime_ns == before
-    found = json.loads(call("info", terms, "--json").stdout)
+    found = json_of("info", terms)
     data = Dataset.open(measured.data)
     assert (found["kind"], found["rows"], found["formulation"]) == ("terms of robust fits", data.n_rows, "SBMV")
     assert found["data"] == data.key
     assert found["features"] == len(measured.rows.mean_low[0])
     assert "formulation" in call("info", terms).stdout
     _forget_rows(terms)
-    older = json.loads(call("info", terms, "--json").stdout)
+    older = json_of("info", terms)
     assert older == {name: value for name, value in found.items() if name != "rows"}
     refused = call(*arguments, "--out", tmp_path / "3", "--formulation", "SBM")
     check_failed(refused, 1, "other-run", terms, "formulation")

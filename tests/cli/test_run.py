@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli._processes import start_command, wait_until
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 from typer.testing import Result
 
 from protodask.errors import Code
@@ -49,7 +49,7 @@ def test_run__then_nothing_then_what_changed(call: Call, pipeline: Path) -> None
     second = call("run", pipeline)
     assert second.exit_code == 0
     assert second.stdout == "There is nothing to do: everything is up to date.\n"
-    third = json.loads(call("run", pipeline, "--set", "candidates=25", "--json").stdout)
+    third = json_of("run", pipeline, "--set", "candidates=25")
     assert third["status"] == "done"
     assert [entry["status"] for entry in third["steps"]] == ["fresh", "done", "done", "done", "done"]
     assert third["steps"][2]["result"]["rows"] == 400
@@ -78,7 +78,7 @@ def test_run__says_which_files_it_leaves_for_the_next(call: Call, tmp_path: Path
     again = call("run", path)
     assert "is up to date; 1 file changed a moment ago: left for the next run" in again.stderr
     assert "up to date; 1 file changed a moment ago: left for the next run." in " ".join(again.stdout.split())
-    described = json.loads(call("run", path, "--json").stdout)
+    described = json_of("run", path)
     assert [(entry["status"], entry["waiting"]) for entry in described["steps"]] == [("fresh", 1)]
 
 
@@ -121,7 +121,7 @@ def test_run__dry(call: Call, pipeline: Path) -> None:
     assert [line.split()[1] for line in lines[1:]] == ["data", "model", "scores", "good", "guesses"]
     assert not Path(".protodask").exists()
     call("run", pipeline)
-    planned = json.loads(call("run", pipeline, "--dry-run", "--set", "candidates=30", "--json").stdout)
+    planned = json_of("run", pipeline, "--dry-run", "--set", "candidates=30")
     assert [plan["verdict"] for plan in planned] == ["fresh", "to do", "depends", "depends", "depends"]
     assert planned[1]["why"] == "its setting candidates has changed"
     assert planned[1]["seconds_from"] == "estimate"
@@ -133,10 +133,10 @@ def test_run__dry(call: Call, pipeline: Path) -> None:
 
 def test_run__parts(call: Call, pipeline: Path) -> None:
     call("run", pipeline)
-    again = json.loads(call("run", pipeline, "--from", "scores", "--json").stdout)
+    again = json_of("run", pipeline, "--from", "scores")
     assert [entry["status"] for entry in again["steps"]] == ["not looked at", "not looked at", "done", "done", "done"]
     Path("p.zarr").rename("away")
-    only = json.loads(call("run", pipeline, "--only", "fit", "--json").stdout)
+    only = json_of("run", pipeline, "--only", "fit")
     assert only["status"] == "fresh"
     assert not Path("p.zarr").exists()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli._processes import error_of, start_command, wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from support.commands import check_failed
+from support.commands import check_failed, json_of
 from typer.testing import Result
 
 from protodask.cli.commands import run as run_command
@@ -398,11 +398,11 @@ def test_run__goes_on_where_a_listener_fails(folder: Path, call: Call, monkeypat
 
 
 def test_run__up_to_a_step(folder: Path, call: Call) -> None:
-    begun = json.loads(call("run", "p.yaml", "--to", "sample-data", "--json").stdout)
+    begun = json_of("run", "p.yaml", "--to", "sample-data")
     assert [entry["status"] for entry in begun["steps"]] == ["done", "not looked at"]
-    ended = json.loads(call("run", "p.yaml", "--to", "2", "--json").stdout)
+    ended = json_of("run", "p.yaml", "--to", "2")
     assert [entry["status"] for entry in ended["steps"]] == ["fresh", "done"]
-    anew = json.loads(call("run", "p.yaml", "--from", "1", "--to", "1", "--json").stdout)
+    anew = json_of("run", "p.yaml", "--from", "1", "--to", "1")
     assert [entry["status"] for entry in anew["steps"]] == ["done", "not looked at"]
     refusals: tuple[tuple[tuple[str, ...], Code, str], ...] = (
         (("--from", "2", "--to", "1"), "settings-conflict", "1 of --to comes before 2 of --from"),

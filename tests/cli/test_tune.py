@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli._processes import start_command, wait_until
-from support.commands import check_failed
+from support.commands import check_failed, fingerprint_of, json_of
 
 from protodask.cli.progress import LogReporter
 from protodask.engine.progress import Progress
@@ -39,11 +39,6 @@ def tune(call: Call, data: Path, out: Path, *more: object) -> dict[str, Any]:
     return found
 
 
-def described(call: Call, path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(call("info", path, "--json").stdout)
-    return found
-
-
 @pytest.fixture(scope="module")
 def tuned(call: Call, example: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what an undisturbed search leaves: model.zarr, its run directory and table."""
@@ -60,7 +55,7 @@ def test_tune__options_reach_the_search(call: Call, example: Any, tmp_path: Path
         "--patience", 3, "--least-gain", 0.5, "--rule", "best", "--search-tolerance", 1e-2, "--draws", 1, "--seed", 7,
         "--raw-units", "--alpha-v", 0.5,
     )  # fmt: skip
-    found = described(call, tmp_path / "run")
+    found = json_of("info", tmp_path / "run")
     search = SearchConfig(
         strategy="two-stage", method="random", n_trials=3, lambda_v=(1e-4, 1e-2), lambda_w=(1e-7, 1e-5), max_batches=1,
         patience=3, least_gain=0.5, n_folds=3, rule="best", tolerance=1e-2, n_draws=1,
@@ -137,7 +132,7 @@ def test_tune__model_is_that_of_a_fit_with_what_was_chosen(call: Call, example: 
         repr(chosen["lambda_v"]), "--batches", chosen["batches"], "--seed", chosen["seed"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert described(call, tuned / "alone.zarr")["fingerprint"] == described(call, tuned / "model.zarr")["fingerprint"]
+    assert fingerprint_of(tuned / "alone.zarr") == fingerprint_of(tuned / "model.zarr")
 
 
 def test_tune__repeated_evaluates_nothing_again(
@@ -146,13 +141,13 @@ def test_tune__repeated_evaluates_nothing_again(
     def evaluated(*_: object) -> Any:
         raise AssertionError("an evaluation that is on record")
 
-    before = described(call, tuned / "run")
+    before = json_of("info", tuned / "run")
     monkeypatch.setattr(Objective, "__call__", evaluated)
     said = tune(call, example.data, tmp_path / "again.zarr", "--run-dir", tuned / "run")
     assert (said["resumed"], json.loads((tuned / "said.json").read_text())["resumed"]) == (True, False)
     assert read_search(said) == read_search(load_model(tuned / "model.zarr"))
     assert model_fingerprint(load_model(tmp_path / "again.zarr")) == model_fingerprint(load_model(tuned / "model.zarr"))
-    after = described(call, tuned / "run")
+    after = json_of("info", tuned / "run")
     assert after["evaluations"] == before["evaluations"] > 0
 
 
@@ -174,8 +169,8 @@ def test_tune__stopped_goes_on_to_the_same_model(
         patch.setattr(LogReporter, "hear", stop)
         done = call("tune", example.data, "--out", out, *QUICK)
     assert done.exit_code == 130
-    halfway = described(call, run)
-    assert 0 < halfway["evaluations"] < described(call, tuned / "run")["evaluations"]
+    halfway = json_of("info", run)
+    assert 0 < halfway["evaluations"] < json_of("info", tuned / "run")["evaluations"]
     assert not halfway["finished"]
     calls = []
     plain = Objective.__call__
@@ -187,13 +182,13 @@ def test_tune__stopped_goes_on_to_the_same_model(
     with monkeypatch.context() as patch:
         patch.setattr(Objective, "__call__", counted)
         said = tune(call, example.data, out)
-    whole = described(call, tuned / "run")
+    whole = json_of("info", tuned / "run")
     assert (
         len(calls)
         == whole["evaluations"] + sum(fit["evaluations"] for fit in whole["final_fits"]) - halfway["evaluations"]
     )
     assert said["search"] == json.loads((tuned / "said.json").read_text())["search"]
-    assert described(call, out)["fingerprint"] == described(call, tuned / "model.zarr")["fingerprint"]
+    assert fingerprint_of(out) == fingerprint_of(tuned / "model.zarr")
     assert not run.exists()
 
 
@@ -208,12 +203,12 @@ def test_tune__killed_goes_on_to_the_same_model(call: Call, example: Any, tuned:
             process.kill()
     assert process.returncode == -signal.SIGKILL, "it was done before it could be killed"
     assert not out.exists()
-    halfway, whole = described(call, run), described(call, tuned / "run")
+    halfway, whole = json_of("info", run), json_of("info", tuned / "run")
     assert 0 < halfway["evaluations"] < whole["evaluations"]
     said = tune(call, example.data, out, "--run-dir", run)
     assert read_search(said) == read_search(load_model(tuned / "model.zarr"))
-    assert described(call, out)["fingerprint"] == described(call, tuned / "model.zarr")["fingerprint"]
-    after = described(call, run)
+    assert fingerprint_of(out) == fingerprint_of(tuned / "model.zarr")
+    after = json_of("info", run)
     assert after["evaluations"] == whole["evaluations"]
     assert after["settings"] == whole["settings"]
 
@@ -329,7 +324,7 @@ def test_info__shows_the_search_of_a_model(call: Call, tuned: Path) -> None:
 
 
 def test_info__run_of_a_search(call: Call, tuned: Path) -> None:
-    found = described(call, tuned / "run")
+    found = json_of("info", tuned / "run")
     result = read_search(load_model(tuned / "model.zarr"))
     assert result is not None
     assert found["kind"] == "search"
@@ -348,13 +343,13 @@ def test_info__run_of_a_search(call: Call, tuned: Path) -> None:
     assert "9 of 9 have recorded evaluations" in shown
     assert "Final fit" in shown
     fit = next((tuned / "run" / "fits").iterdir())
-    assert described(call, fit)["kind"] == "run"
+    assert json_of("info", fit)["kind"] == "run"
 
 
 def test_info__run_of_a_search_that_has_not_begun(call: Call, tuned: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text((tuned / "run" / "run.json").read_text())
-    found = described(call, tmp_path / "run")
+    found = json_of("info", tmp_path / "run")
     assert (found["fits"], found["evaluations"], found["final_fits"], found["finished"]) == (0, 0, [], False)
     done = call("info", tmp_path / "run")
     assert done.exit_code == 0, done.output
@@ -362,22 +357,22 @@ def test_info__run_of_a_search_that_has_not_begun(call: Call, tuned: Path, tmp_p
     # A fit that has its settings and no evaluation yet.
     settings = {"config": {"lambda_v": 1e-3, "lambda_w": 1e-8}, "fold": 0}
     RunDirectory.open(tmp_path / "run" / "fits" / "first", settings)
-    found = described(call, tmp_path / "run")
+    found = json_of("info", tmp_path / "run")
     assert (found["fits"], found["fits_begun"], found["last_recorded"]) == (1, 0, None)
 
 
 def test_info__run_of_a_search_with_other_things_among_its_fits(call: Call, tuned: Path, tmp_path: Path) -> None:
     shutil.copytree(tuned / "run", tmp_path / "run")
     fits = tmp_path / "run" / "fits"
-    before = described(call, tmp_path / "run")
+    before = json_of("info", tmp_path / "run")
     (fits / "empty").mkdir()
     (fits / "file").touch()
     for number, penalty in enumerate(["1e-3", 10**400, None, [1.0]]):
         RunDirectory.open(fits / f"odd-{number}", {"config": {"lambda_v": penalty, "lambda_w": 1e-8}, "fold": 0})
-    assert described(call, tmp_path / "run") == {**before, "path": str(tmp_path / "run")}
+    assert json_of("info", tmp_path / "run") == {**before, "path": str(tmp_path / "run")}
     # A record that is torn is none: the fit computes it again.
     torn = next(fits.glob("*/batch-1-held-out.arrays"))
     torn.write_bytes(torn.read_bytes()[:-1])
-    after = described(call, tmp_path / "run")["settings"]
+    after = json_of("info", tmp_path / "run")["settings"]
     assert sorted(len(entry["losses"]) for entry in after)[0] == 0
     assert call("info", tmp_path / "run").exit_code == 0

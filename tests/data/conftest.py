@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.datasets import Write
+from support.datasets import Write, rows_of
 
 from protodask.data import Column, Dataset, write_dataset
-from protodask.engine import Engine, array_source, thread_engine
+from protodask.engine import Engine, array_source
 
 Arrays = dict[str, NDArray[Any]]
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    """Two threads, so that blocks are written at the same time."""
-    with thread_engine(2, 2**28) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")
@@ -61,8 +54,4 @@ def write(engine: Engine) -> Write:
 def all_rows() -> Callable[[Dataset], Arrays]:
     """Everything a dataset holds."""
 
-    def read(dataset: Dataset) -> Arrays:
-        blocks = [dataset.read(number) for number in range(dataset.layout.n_blocks)]
-        return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0].arrays}
-
-    return read
+    return rows_of

@@ -48,18 +48,6 @@ StartCluster = Callable[[int], Any]
 
 
 @pytest.fixture(scope="module")
-def address(start_cluster: StartCluster) -> str:
-    """Address of a scheduler with two workers of one thread and 1 GiB each."""
-    return str(start_cluster(2).scheduler_address)
-
-
-@pytest.fixture(scope="module")
-def cluster(address: str) -> Iterator[Engine]:
-    with open_engine(address) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
 def local() -> Iterator[Engine]:
     with thread_engine(2) as engine:
         yield engine

@@ -9,20 +9,13 @@ import pytest
 from support.errors import refused
 from support.passes import PRODUCTS, REFUSE, SLOW_SUM, SUM, NoiseSource
 
-from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
+from protodask.engine import Engine, Layout, Progress, array_source, thread_engine, zip_sources
 from protodask.engine import together as together_module
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.errors import InputError
 
 LAYOUT = Layout(64, 8)
 COMPANIES: list[Company] = ["in step", "side by side"]
-StartCluster = Callable[[int], Any]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with thread_engine(2, 2**28) as opened:
-        yield opened
 
 
 def job_of(number: int, source: Any, rounds: int) -> Job[tuple[int, list[float]]]:
@@ -78,10 +71,9 @@ def test_run_together__gives_each_job_the_bits_it_has_alone(engine: Engine, comp
 
 
 @pytest.mark.slow
-def test_run_together__gives_the_same_bits_on_a_cluster(start_cluster: StartCluster) -> None:
-    with open_engine(start_cluster(2).scheduler_address) as engine:
-        source = NoiseSource(LAYOUT, "noise")
-        assert together(engine, source, range(5), lambda _: 3, "in step", 5) == alone(range(5), lambda _: 3)
+def test_run_together__gives_the_same_bits_on_a_cluster(cluster: Engine) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+    assert together(cluster, source, range(5), lambda _: 3, "in step", 5) == alone(range(5), lambda _: 3)
 
 
 def test_run_together__reads_once_for_all_jobs_in_step(tmp_path: Path) -> None:
@@ -317,13 +309,12 @@ def test_run_together__of_no_jobs_ends_at_once(engine: Engine) -> None:
     run_together(engine, [], lambda _: (), company="in step", most=3)
 
 
-def test_choose_company__shares_passes_only_where_rows_are_read_again(start_cluster: StartCluster) -> None:
+def test_choose_company__shares_passes_only_where_rows_are_read_again(cluster: Engine) -> None:
     with thread_engine(2, 2**30) as engine:
         cached = engine.scheduler.processes().cache_bytes
         assert choose_company(engine, cached) == "side by side"
         assert choose_company(engine, cached + 1) == "in step"
-    with open_engine(start_cluster(2).scheduler_address) as engine:
-        assert choose_company(engine, 0) == "in step"
+    assert choose_company(cluster, 0) == "in step"
 
 
 def test_run_together__ends_in_order_when_a_thread_cannot_be_started(

@@ -23,12 +23,6 @@ from protodask.evaluation import splitting
 from protodask.evaluation.splitting import Part, split
 
 
-@pytest.fixture(scope="module")
-def engine() -> Any:
-    with thread_engine(2, 2**28) as opened:
-        yield opened
-
-
 def write(path: Path, rows: int, engine: Engine, *, first: int = 0, groups: int = 0, **options: Any) -> Dataset:
     """Rows that are told apart by their only feature."""
     numbers = np.arange(first, first + rows)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from support.datasets import rows_of
 from support.errors import refused
 
 from protodask.data import Column, Dataset, summarize, write_dataset
@@ -145,11 +146,6 @@ def written(arrays: Arrays, path: Path, **changes: Any) -> Dataset:
     return write_dataset(
         array_source(arrays), path, **{"classes": LABELS, "columns": COLUMNS, "target_name": "answer", **changes}
     )
-
-
-def rows_of(dataset: Dataset) -> Arrays:
-    blocks = [dataset.read(number) for number in range(dataset.layout.n_blocks)]
-    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0].arrays}
 
 
 @pytest.fixture

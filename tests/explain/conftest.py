@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from support import models
 
-from protodask.engine import Engine, thread_engine
 from protodask.prototypes.model import PrototypeSet
 
 MakeModel = Callable[..., PrototypeSet]
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    """Two threads."""
-    with thread_engine(2, 2**28) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")

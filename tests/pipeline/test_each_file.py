@@ -22,13 +22,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.errors import check_error, refused
+from support.pipelines import Killed
 
 from protodask.data import Column
 from protodask.data.places.bounded import open_to_append
 from protodask.data.places.local_files import lock_place
 from protodask.data.tables import ingest_sources, small_files, source_files
 from protodask.data.tables.source_files import SourceFile, bytes_digest
-from protodask.engine import Engine, thread_engine
+from protodask.engine import Engine
 from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
 from protodask.pipeline.each_file import ledger as scored_ledger
 from protodask.pipeline.each_file import parts as file_parts
@@ -68,12 +69,6 @@ def model_of(seed: int = 0, classes: tuple[str, ...] = ("no", "yes")) -> Prototy
 
 
 MODEL = model_of()
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with thread_engine(2, 2**28) as opened:
-        yield opened
 
 
 def content_of(seed: int, rows: int = 3) -> str:
@@ -233,10 +228,6 @@ def test_score__a_file_in_place_of_the_folder_is_refused(folder: Path, engine: E
     with refused("wrong-kind", folder / "out.parquet", kind=OutputExistsError):
         run(folder, engine)
     assert (folder / "out.parquet").read_text() == "mine"
-
-
-class Killed(BaseException):
-    """The process died here."""
 
 
 class Fatal:

@@ -1,6 +1,6 @@
 """Explaining rows of data, and exporting models, as the commands ask for it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,13 @@ import pytest
 from support.errors import refused
 
 from protodask.data import Dataset, sample_data
-from protodask.engine import Engine, thread_engine
+from protodask.engine import Engine
 from protodask.errors import Code, OutputExistsError
 from protodask.explain import requests as module
 from protodask.explain.contributions import explain_rows
 from protodask.explain.requests import ExplainRequest, check_request, explain_data, export_model
 from protodask.pipeline.telling.result import to_json
 from protodask.prototypes import FitConfig, fit, load_model
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with thread_engine(2, 2**28) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

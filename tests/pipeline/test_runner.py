@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from support.errors import check_error, refused
 from support.kills import what_kills_leave
-from support.pipelines import results_of, run_steps, written_pipeline
+from support.pipelines import Killed, results_of, run_steps, written_pipeline
 
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
@@ -90,10 +90,6 @@ class _Described(Result):
 
     def summary(self) -> str:
         return "Done."
-
-
-class Killed(BaseException):
-    """The process was ended: nothing that follows happens."""
 
 
 def _chain(folder: Path) -> Pipeline:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from support.errors import refused
+from support.pipelines import Killed
 
 from protodask.data import Dataset
 from protodask.engine import Engine, thread_engine
@@ -31,10 +32,6 @@ from protodask.prototypes.persistence import model_fingerprint
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     return thread_engine(threads=1)
-
-
-class Killed(BaseException):
-    """The process was ended: nothing that follows happens."""
 
 
 def _table(folder: Path, name: str, rows: int) -> str:

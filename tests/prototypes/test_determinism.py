@@ -160,12 +160,6 @@ def memory_for_cache(cache_bytes: int, threads: int) -> int:
     return bisect_left(range(2**32), cache_bytes, key=lambda limit: cache_budget(limit, threads))
 
 
-@pytest.fixture(scope="module")
-def address(start_cluster: StartCluster) -> str:
-    """A cluster of two workers."""
-    return str(start_cluster(2).scheduler_address)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "kinds"), [(2, ["float64", "class", "float64"]), (3, ["float32", "class"])])
 def test_fit__is_the_same_on_a_cluster_cold_and_warm(

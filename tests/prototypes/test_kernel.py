@@ -15,7 +15,7 @@ from reference.classifier import Batch as ReferenceBatch
 from reference.classifier import batch_mass
 from reference.objective import Penalty, dense_objective, finite_difference, loss_weights
 
-from protodask.engine import Engine, Source, array_source, thread_engine
+from protodask.engine import Engine, Source, add_records, array_source, thread_engine
 from protodask.prototypes import batch_kernel as batch_kernel_module
 from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import tiles as tiles_module
@@ -26,7 +26,6 @@ from protodask.prototypes.likelihood import (
     LikelihoodKernel,
     likelihood_kernel,
     likelihood_slopes,
-    merge_likelihoods,
 )
 from protodask.prototypes.objective import LIKELIHOOD, RoundProblem, make_problem
 from protodask.prototypes.tiles import (
@@ -384,7 +383,7 @@ def test_evaluate__of_blocks_adds_up(precision: Precision) -> None:
             case.raw[rows].astype(precision), case.target[rows], case.row_weight[rows], case.previous[rows]
         )
 
-    merged = merge_likelihoods(part(slice(0, 31)), part(slice(31, 90)))
+    merged = add_records(part(slice(0, 31)), part(slice(31, 90)))
     value, by_v, by_w = dense_objective(*case.data, UNPENALISED)(case.v, case.w)
     assert_agrees(merged, value, by_v, by_w, TOLERANCE[precision], case.term_norms())
 

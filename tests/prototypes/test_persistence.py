@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from support.disk import attributes_of
 from support.errors import refused
 from support.models import looking_at_scores
 
@@ -60,11 +61,6 @@ def saved_batch(originals: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def saved_calibration(originals: Path, tmp_path: Path) -> Path:
     return copied(originals / "calibrated", tmp_path / "m.zarr")
-
-
-def attributes_of(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "zarr.json").read_text())["attributes"]
-    return found
 
 
 def write_attributes(path: Path, attributes: Any, seal: bool = True) -> None:

@@ -499,7 +499,7 @@ def test_steps__come_back_to_where_rows_held_out_lose_least(engine: Engine, monk
 
     def losing(self: Steps, state: Any, first: int, last: int) -> Any:
         lost = [0.6, 0.4, 0.5, 0.45, 0.41, 0.3, 0.2, 0.1][round(8 * last / self.most) - 1]
-        return part(self, state, first, last) | {"held_out": np.array([lost])}
+        return {**part(self, state, first, last), "held_out": np.array([lost])}
 
     monkeypatch.setattr(Steps, "_part", losing)
     found = steps.take(stepping_start(problem), lambda name, make, of: make(), told.append)

@@ -1,6 +1,7 @@
 """Models to publish, small ones: what is in them hardly matters to a registry."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 from support import models
 
 from protodask.prototypes.model import PrototypeSet
+from protodask.registry import Registry
 
 Models = Callable[[int], str]
+AtOnce = Callable[[str, list[list[str]]], list[int]]
 
 
 def make_model(number: int, n_batches: int = 0) -> PrototypeSet:
@@ -45,3 +48,17 @@ def model_at(tmp_path_factory: pytest.TempPathFactory) -> Models:
         return str(path)
 
     return place
+
+
+@pytest.fixture(scope="session")
+def publish_at_once() -> AtOnce:
+    """Publish as several writers do at once, each its models one after the other; the numbers of the versions."""
+
+    def publish(place: str, models: list[list[str]]) -> list[int]:
+        def in_turn(paths: list[str]) -> list[int]:
+            return [Registry.create(place).publish(path, alias="champion").version.number for path in paths]
+
+        with ThreadPoolExecutor(len(models)) as writers:
+            return [number for numbers in writers.map(in_turn, models) for number in numbers]
+
+    return publish

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from protodask.robust import RobustConfig, RobustModel, load_robust_model
 from protodask.robust.model import robust_fingerprint
 
 Models = Callable[[int], str]
+AtOnce = Callable[[str, list[list[str]]], list[int]]
 
 
 def files_below(folder: str | Path) -> dict[str, bytes]:
@@ -580,27 +580,10 @@ def test_publish__of_a_file_that_is_too_large_is_refused(
 # Several at once, and ends at any point
 
 
-def test_publish__by_several_at_once(tmp_path: Path, model_at: Models) -> None:
+def test_publish__by_several_at_once(tmp_path: Path, model_at: Models, publish_at_once: AtOnce) -> None:
     place = str(tmp_path / "reg")
-    numbers: list[int] = []
-    errors: list[BaseException] = []
     models = [[model_at(10 * writer + turn) for turn in range(3)] for writer in range(4)]
-
-    def publish(paths: list[str]) -> None:
-        try:
-            for path in paths:
-                number = Registry.create(place).publish(path, alias="champion").version.number
-                numbers.append(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=publish, args=(paths,)) for paths in models]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors
-    assert sorted(numbers) == list(range(1, 13))
+    assert sorted(publish_at_once(place, models)) == list(range(1, 13))
     registry = Registry.open(place)
     assert registry.aliases == {"champion": 12, "previous": 11}
     check_history(registry)

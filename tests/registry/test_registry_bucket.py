@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.errors import refused
-from support.object_stores import keys_of, make_bucket, reached
+from support.object_stores import keys_of
 
 from protodask import load_model
 from protodask.data.places import conditional, generations
@@ -23,18 +22,7 @@ from protodask.registry import copying as copying_module
 from protodask.registry import registry as registry_module
 
 Models = Callable[[int], str]
-
-
-@pytest.fixture(scope="module")
-def server(s3_address: str) -> Iterator[str]:
-    with reached(s3_address):
-        yield s3_address
-
-
-@pytest.fixture
-def bucket(server: str, request: pytest.FixtureRequest) -> str:
-    """The URL of a new bucket."""
-    return make_bucket(server, request.node.nodeid)
+AtOnce = Callable[[str, list[list[str]]], list[int]]
 
 
 def objects_of(registry: Registry, prefix: str) -> set[str]:
@@ -101,27 +89,10 @@ def test_registry__needs_a_place_of_its_own(bucket: str, model_at: Models) -> No
 
 
 @pytest.mark.slow
-def test_publish__by_several_at_once(bucket: str, model_at: Models) -> None:
+def test_publish__by_several_at_once(bucket: str, model_at: Models, publish_at_once: AtOnce) -> None:
     place = f"{bucket}/models"
-    numbers: list[int] = []
-    errors: list[BaseException] = []
     models = [[model_at(2 * (2 * writer + turn)) for turn in range(2)] for writer in range(2)]
-
-    def publish(paths: list[str]) -> None:
-        try:
-            for path in paths:
-                number = Registry.create(place).publish(path, alias="champion").version.number
-                numbers.append(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=publish, args=(paths,)) for paths in models]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not errors
-    assert sorted(numbers) == [1, 2, 3, 4]
+    assert sorted(publish_at_once(place, models)) == [1, 2, 3, 4]
     registry = Registry.open(place)
     assert registry.aliases == {"champion": 4, "previous": 3}
     fingerprints = {version.fingerprint for version in registry.versions()}
@@ -145,7 +116,7 @@ def interrupted_once(action: Callable[[], object], patch: pytest.MonkeyPatch) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bucket", "memory"])
 def test_publish__that_another_one_overtook_begins_again(
-    kind: str, server: str, model_at: Models, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, s3_server: str, model_at: Models, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = request.getfixturevalue("bucket") if kind == "bucket" else "memory://overtaken"
     registry = Registry.create(f"{root}/models")
@@ -290,6 +261,6 @@ def test_publish__ended_anywhere_is_whole_or_not_at_all(late: bool, bucket: str,
     assert point >= 4
 
 
-def test_publish__to_a_bucket_that_is_not_there_says_so(server: str, model_at: Models) -> None:
+def test_publish__to_a_bucket_that_is_not_there_says_so(s3_server: str, model_at: Models) -> None:
     with refused("unwritable", "s3://no-such-bucket-here/models", kind=StorageError):
         Registry("s3://no-such-bucket-here/models").publish(model_at(0))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.disk import attributes_of
 from support.errors import refused
 
 from protodask import load_model
@@ -49,11 +50,6 @@ def assert_same(found: RobustModel, model: RobustModel) -> None:
             assert (other.shape, other.dtype) == (value.shape, value.dtype)
         else:
             assert other == value
-
-
-def attributes_of(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "zarr.json").read_text())["attributes"]
-    return found
 
 
 def write_attributes(path: Path, attributes: dict[str, Any], seal: bool = True) -> None:

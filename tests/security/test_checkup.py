@@ -21,12 +21,6 @@ from protodask.security.probe import ProbeTask, probe_storage
 StartCluster = Callable[[int], Any]
 
 
-@pytest.fixture(scope="module")
-def address(start_cluster: StartCluster) -> str:
-    """Address of a scheduler with two workers of one thread and 1 GiB each."""
-    return str(start_cluster(2).scheduler_address)
-
-
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
     with Client(address, set_as_default=False) as connected:

@@ -11,7 +11,7 @@ from support.errors import refused
 
 from protodask import load_model, sample_data
 from protodask.data import Dataset
-from protodask.engine import Engine, open_engine, thread_engine
+from protodask.engine import Engine, thread_engine
 from protodask.engine.threads import ThreadScheduler
 from protodask.errors import InputError, StorageError
 from protodask.evaluation import log_loss
@@ -26,7 +26,6 @@ from protodask.selection.search import FoldStep, Limits, SearchEvent
 from protodask.selection.tuning import TuneRun, draw_seeds, require_reach, tune
 
 Arrays = dict[str, NDArray[Any]]
-StartCluster = Callable[[int], Any]
 
 # Rounds end after some iterations, which are as good as many to tell bits apart.
 pytestmark = pytest.mark.filterwarnings(
@@ -266,15 +265,14 @@ def test_tune__chooses_the_same_in_step_without_a_cache_and_leaves_nothing_behin
 
 
 @pytest.mark.slow
-def test_tune__chooses_the_same_on_a_cluster(dataset: Dataset, expected: TuneRun, start_cluster: StartCluster) -> None:
-    with open_engine(start_cluster(2).scheduler_address) as cluster:
-        found = tune(dataset, CONFIG, SEARCH, engine=cluster)
+def test_tune__chooses_the_same_on_a_cluster(dataset: Dataset, expected: TuneRun, cluster: Engine) -> None:
+    found = tune(dataset, CONFIG, SEARCH, engine=cluster)
     assert found.search == expected.search
 
 
 @pytest.mark.slow  # a cluster for a path that few searches take, beside the one above
 def test_tune__chooses_the_same_on_a_cluster_that_stores_scores(
-    dataset: Dataset, expected: TuneRun, start_cluster: StartCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, expected: TuneRun, cluster: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("protodask.engine.scheduling.SHIPPED_BYTES", 0)
     stored = 0
@@ -283,8 +281,7 @@ def test_tune__chooses_the_same_on_a_cluster_that_stores_scores(
         nonlocal stored
         stored += len(list((tmp_path / "run" / "fits").rglob("scores-*")))
 
-    with open_engine(start_cluster(2).scheduler_address) as cluster:
-        found = tune(dataset, CONFIG, SEARCH, tmp_path / "run", cluster, listen=look)
+    found = tune(dataset, CONFIG, SEARCH, tmp_path / "run", cluster, listen=look)
     assert found.search == expected.search
     assert stored > 0
     assert list((tmp_path / "run" / "fits").rglob("scores-*")) == []

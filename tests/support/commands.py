@@ -1,6 +1,8 @@
-"""Command lines run in this process, and what those that fail say."""
+"""Command lines run in this process, and what they say."""
 
+import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -25,6 +27,18 @@ def run_command(*arguments: object, columns: int = 400) -> Result:
     runner = CliRunner(env={"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)})
     with mock.patch("typer.testing._get_command", return_value=_built()):
         return runner.invoke(app, list(map(str, arguments)))
+
+
+def json_of(*arguments: object) -> Any:
+    """What a command line that does not fail prints with `--json`."""
+    done = run_command(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def fingerprint_of(place: Path) -> str:
+    """Of the model or dataset at a place."""
+    return str(json_of("info", place)["fingerprint"])
 
 
 def check_failed(done: Result, exit_code: int, code: Code, *facts: object) -> None:

@@ -1,13 +1,15 @@
-"""What reaches the disk, in which order, and how much of a file may."""
+"""What reaches the disk, in which order, and how much of a file may; and what lies there."""
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,22 @@ def watch_disk(patch: pytest.MonkeyPatch) -> list[Event]:
 def files_below(folder: str | Path) -> set[str]:
     """The files in a folder, by their paths in it."""
     return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+class Trap:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+def attributes_of(path: str | Path) -> dict[str, Any]:
+    """Of a group of Zarr."""
+    found: dict[str, Any] = json.loads(Path(path, "zarr.json").read_text())["attributes"]
+    return found
 
 
 @contextmanager

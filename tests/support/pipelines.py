@@ -10,6 +10,10 @@ from protodask.pipeline.telling.events import Listener, RunEnded, RunEvent, nobo
 from protodask.pipeline.telling.result import Result
 
 
+class Killed(BaseException):
+    """The process was ended: nothing that follows happens."""
+
+
 def run_steps(
     pipeline: Pipeline,
     engine: Engine,

@@ -14,7 +14,7 @@ from protodask.pipeline.steps.base import Option, Overwrite, Panel, Read, Writte
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, Training
 from protodask.pipeline.telling.events import Listener, nobody
-from protodask.pipeline.telling.result import MOST_LINES, Piece, Result, Table, shorten
+from protodask.pipeline.telling.result import MOST_LINES, Piece, Result, Table, plain, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class BudgetBuilt(Result):
                 {"name": name, "expanded": other.expanded, "entries": other.n_entries}
                 for name, other in self.compared.items()
             ],
-            "plot": None if self.plot is None else mask(self.plot),
+            "plot": plain(self.plot),
             "notes": list(self.notes),
         }
 

@@ -71,7 +71,7 @@ class GateAnswered(Result):
             "passed": self.passed,
             "accepted": self.accepted,
             "reasons": list(self.reasons),
-            "results": None if self.results is None else mask(self.results),
+            "results": plain(self.results),
             "figures": [
                 {"name": figure.name, "value": figure.value, **asdict(figure.limit), "passed": figure.reason is None}
                 for figure in self.figures

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from protodask.errors import InputError, count
 from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model
-from protodask.pipeline.telling.result import Pairs, Piece, Result, Table, shorten
+from protodask.pipeline.telling.result import Pairs, Piece, Result, Table, plain, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class RowsMonitored(Result):
             "kind": "monitor",
             "model": mask(self.model),
             "data": mask(self.data),
-            "reference": None if self.reference is None else mask(self.reference),
+            "reference": plain(self.reference),
             "rows": profile.rows,
             "weight": profile.weight,
             "effective_rows": profile.effective_rows,

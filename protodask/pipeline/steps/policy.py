@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import Answering, Argument, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion
-from protodask.pipeline.telling.result import Pairs, Piece, Result, number, shorten
+from protodask.pipeline.telling.result import Pairs, Piece, Result, number, plain, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class PolicyEvaluated(Result):
         """Plain values, for files; an end of the interval is null where one row alone counts, or no reward."""
         return {
             "kind": "policy value",
-            "model": None if self.model is None else mask(self.model),
+            "model": plain(self.model),
             "data": mask(self.data),
             **asdict(self.question),
             **asdict(self.estimate.interval),

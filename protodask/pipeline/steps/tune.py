@@ -15,8 +15,7 @@ from protodask.pipeline.steps.base import Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data, ModelFitted
 from protodask.pipeline.steps.training import Config, RunDir, Training, TrainingSettings, record_of_run, said
 from protodask.pipeline.telling.events import Listener, SearchStarted, nobody
-from protodask.pipeline.telling.result import Piece, Result, shorten
-from protodask.places import mask
+from protodask.pipeline.telling.result import Piece, Result, plain, shorten
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -57,7 +56,7 @@ class ModelTuned(Result):
             **self.fitted.describe(),
             "kind": "tune",
             "group": self.group,
-            "table": None if self.table is None else mask(self.table),
+            "table": plain(self.table),
             "chosen": {
                 "lambda_v": chosen.lambda_v,
                 "lambda_w": chosen.lambda_w,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from numcodecs import Blosc, pickles
+from support.disk import Trap
 from support.errors import refused
 
 from protodask import Dataset, ingest
@@ -46,22 +47,12 @@ def test_ingest__reads_shards_of_every_compression(codec: Any, tmp_path: Path) -
     np.testing.assert_array_equal(dataset.read(0)["features"], FEATURES.astype(np.float32))
 
 
-class _Trap:
-    """Leaves a mark when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.mark),)
-
-
 def test_ingest__does_not_unpickle_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Recent codecs refuse to by themselves; earlier ones did as they were told.
     monkeypatch.setattr(pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
     store = _store(tmp_path / "a.zarr", 2)
     objects = np.empty(40, dtype=object)
-    objects[:] = _Trap(tmp_path / "mark")
+    objects[:] = Trap(tmp_path / "mark")
     record = json.loads((store / "target" / ".zarray").read_text())
     record |= {"dtype": "|O", "chunks": [40], "filters": [{"id": "vlen-utf8"}, {"id": "pickle"}], "fill_value": None}
     (store / "target" / ".zarray").write_text(json.dumps({**record, "compressor": None}))

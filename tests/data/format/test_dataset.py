@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.datasets import Make, Write
+from support.disk import attributes_of
 from support.errors import refused
 
 from protodask.data import Column, Dataset, write_dataset
@@ -43,12 +44,6 @@ def dataset(original: Dataset, tmp_path: Path) -> Dataset:
     """A copy that may be changed and damaged."""
     shutil.copytree(original.path, tmp_path / "d.zarr")
     return Dataset.open(tmp_path / "d.zarr")
-
-
-def attributes(dataset: Dataset) -> dict[str, Any]:
-    record = json.loads(Path(dataset.path, "zarr.json").read_text())
-    found: dict[str, Any] = record["attributes"]
-    return found
 
 
 def rewrite(dataset: Dataset, change: Callable[[dict[str, Any]], None], sign: bool = False) -> None:
@@ -202,7 +197,7 @@ def test_open__names_both_versions_of_a_newer_format(dataset: Dataset) -> None:
 
 
 def test_open__notices_any_changed_attribute(dataset: Dataset) -> None:
-    for name in attributes(dataset).keys() - {"format", "version"}:
+    for name in attributes_of(dataset.path).keys() - {"format", "version"}:
         shutil.copytree(dataset.path, dataset.path + name)
         copy = Dataset.open(dataset.path + name)
         rewrite(copy, lambda found, name=name: found.pop(name))  # type: ignore[misc]
@@ -275,7 +270,7 @@ def test_from_attributes__gives_a_format_error_for_hostile_values(dataset: Datas
     ],
 )
 def test_open__refuses_signed_nonsense(dataset: Dataset, field: str, value: Any) -> None:
-    record = {**attributes(dataset), field: value}
+    record = {**attributes_of(dataset.path), field: value}
     del record["checksum"]
     if field in ("n_rows", "block_rows"):
         # Even with a fingerprint that fits, as only this package's own code could make it.
@@ -527,7 +522,7 @@ def test_dataset__without_groups_is_what_it_always_was(write: Write, tmp_path: P
     dataset = write(arrays, tmp_path / "d.zarr", block_rows=16)
     # As it was before there were groups: models and runs name such datasets by it.
     assert dataset.key == "79700b20ffa352d99b381a84a0577aac"
-    attributes = json.loads((tmp_path / "d.zarr" / "zarr.json").read_text())["attributes"]
+    attributes = attributes_of(dataset.path)
     assert attributes["version"] == 1
     assert "group_name" not in attributes
     assert not (tmp_path / "d.zarr" / "group").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.datasets import Make, Write
+from support.disk import attributes_of
 from support.errors import refused
 
 from protodask.data import Column, Dataset, DatasetSink, write_dataset
@@ -570,7 +570,7 @@ def test_sink__does_not_bring_back_what_was_given_up(make_arrays: Make, tmp_path
 
 def test_attributes__say_what_the_format_promises(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     dataset = write(make_arrays(40), tmp_path / "d")
-    found = json.loads(Path(dataset.path, "zarr.json").read_text())["attributes"]
+    found = attributes_of(dataset.path)
     assert (found["format"], found["version"], found["n_rows"]) == ("protodask-dataset", 1, 40)
     assert found["feature_names"] == ["a", "b", "c"]
     assert found["fingerprint"] == dataset.key

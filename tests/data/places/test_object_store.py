@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster
 from support.datasets import Make, Write
 from support.errors import refused
 from support.kills import Strike, run_command_process
-from support.object_stores import keys_of, make_bucket, reached
+from support.object_stores import keys_of
 from typer.testing import CliRunner
 from zarr.storage import FsspecStore
 
@@ -42,18 +42,6 @@ from protodask.errors import Code, FormatError, OutputExistsError, StorageError
 from protodask.pipeline.state.identities import identity
 from protodask.prototypes import FitConfig, fit, load_model, predict
 from protodask.prototypes.persistence import save_model
-
-
-@pytest.fixture(scope="module")
-def server(s3_address: str) -> Iterator[str]:
-    with reached(s3_address):
-        yield s3_address
-
-
-@pytest.fixture
-def bucket(server: str, request: pytest.FixtureRequest) -> str:
-    """The URL of a new bucket."""
-    return make_bucket(server, request.node.nodeid)
 
 
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
@@ -519,7 +507,7 @@ def test_open__of_a_server_that_cannot_be_reached(
         write(make_arrays(30), dataset.path, overwrite=True)
 
 
-def test_write__to_a_bucket_that_is_not_there(server: str, make_arrays: Make, write: Write) -> None:
+def test_write__to_a_bucket_that_is_not_there(s3_server: str, make_arrays: Make, write: Write) -> None:
     with refused("unwritable", "s3://no-such-bucket-here/d.zarr", kind=StorageError):
         write(make_arrays(30), "s3://no-such-bucket-here/d.zarr")
 
