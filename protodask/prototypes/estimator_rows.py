@@ -95,7 +95,7 @@ def stored_rows(X: Any) -> Source:
     """Zarr arrays as a source of features."""
     rows = row_array(X)
     if not rows.resident:
-        return ZarrArraysSource.of(rows, checked=False)
+        return ZarrArraysSource.of(rows, checked=False, dtype=feature_dtype(rows))
     return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32], ensure_all_finite=False)})
 
 
