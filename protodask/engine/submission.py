@@ -6,6 +6,7 @@ Nobody may wait for ever: neither where there is no worker left, nor for tasks t
 from __future__ import annotations
 
 import time
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ import dask
 import dask.utils
 from distributed import Client, Future, KilledWorker, as_completed
 
+from protodask.engine.graph import Task
+from protodask.engine.reduction import identity
 from protodask.errors import ClusterError, count
 
 WORKER_SECONDS = 300.0
@@ -214,9 +217,16 @@ def submit_graph(client: Client, graph: dict[str, Any], keys: list[str]) -> list
 
 
 def first_workers(client: Client) -> Mapping[str, Any]:
-    """What the scheduler says of its workers, once there is one."""
+    """What the scheduler says of its workers, once there is one.
+
+    A task waits for it, too: a cluster that adapts to its load, and went down to no worker, starts none without.
+    """
     patience = Patience()
+    waiting: list[Future[Any]] = []
     while not (workers := workers_of(client)):
+        if not waiting:
+            key = f"protodask-first-worker-{uuid.uuid4().hex}"
+            waiting = submit_graph(client, {key: Task(key, identity, None)}, [key])
         patience.lose(0)
         time.sleep(LOOK_SECONDS)
     return workers

@@ -106,6 +106,17 @@ def test_reduce__goes_on_when_workers_come_back_within_the_stated_time(
         assert engine.reduce(source, SLOW_SUM, "noise", 0.05) == expected
 
 
+def test_reduce__on_a_cluster_that_adapts_from_no_worker_gets_one(own_cluster: StartCluster) -> None:
+    cluster = own_cluster(0)
+    cluster.adapt(minimum=0, maximum=1, interval="100ms")
+    with (
+        dask.config.set({WORKER_SECONDS_SETTING: "30s"}),
+        open_engine(cluster.scheduler_address) as engine,
+        thread_engine(1) as local,
+    ):
+        assert engine.reduce(SOURCE, SUM, "noise") == local.reduce(SOURCE, SUM, "noise")
+
+
 def test_patience__begins_anew_with_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
