@@ -306,3 +306,10 @@ def test_predict__of_stored_arrays_takes_numbers_as_those_in_memory(tmp_path: Pa
     fitted = classifier().fit(rows, LABELS)
     stored = zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(50, 2))
     np.testing.assert_array_equal(fitted.predict_proba(stored), fitted.predict_proba(rows))
+
+
+def test_fit__refuses_labels_that_are_records() -> None:
+    records = np.zeros(len(ROWS), dtype=[("kind", "i8"), ("time", "f8")])
+    for labels in (records, zarr.array(records, zarr_format=2)):
+        with refused("wrong-type", "records", "y['kind']"):
+            classifier().fit(zarr.array(ROWS), labels)
