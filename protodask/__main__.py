@@ -21,6 +21,8 @@ def main() -> None:
     may_be_interrupted = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if may_be_interrupted:
         signal.signal(signal.SIGINT, _stop)
+    if not os.environ.get("COLUMNS", "1").strip("0"):
+        del os.environ["COLUMNS"]  # of a terminal that does not know its width: help would be empty
     gc.disable()
     from protodask.cli import main as run
 

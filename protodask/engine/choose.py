@@ -25,8 +25,22 @@ An address is tls://, with the certificates of Dask's configuration, or on this 
 
 
 def open_engine(engine: EngineLike) -> AbstractContextManager[Engine]:
-    """The engine meant; one that had to be opened here is closed at the end."""
-    return nullcontext(engine) if isinstance(engine, Engine) else _open(engine)
+    """The engine meant; one that had to be opened here is closed at the end.
+
+    In a task of Dask's, one of a cluster leaves the thread of that task to others until then.
+    """
+    if isinstance(engine, Engine):
+        return nullcontext(engine)
+    opened = _open(engine)
+    return opened if engine is None else _beside_tasks(opened)
+
+
+@contextmanager
+def _beside_tasks(engine: Engine) -> Iterator[Engine]:
+    from protodask.engine.cluster import thread_given_up
+
+    with engine, thread_given_up():
+        yield engine
 
 
 def _open(engine: object) -> Engine:
@@ -39,6 +53,12 @@ def _open(engine: object) -> Engine:
     from protodask.engine.cluster import ClusterScheduler
 
     if isinstance(engine, Client):
+        if engine.asynchronous:
+            raise InputError(
+                "unsupported",
+                "engine is a client of the event loop that runs in this thread, which a computation would hold up.",
+                "Give one made without asynchronous=True, or compute in another thread, as asyncio.to_thread does.",
+            )
         return Engine(ClusterScheduler(engine))
     raise InputError(
         "wrong-type",

@@ -7,7 +7,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
@@ -15,7 +15,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from distributed import Client, Future, KilledWorker, get_worker
+from distributed import Client, Future, KilledWorker, get_worker, rejoin, secede
 from distributed.comm import CommClosedError
 from distributed.core import Status
 from distributed.protocol import pickle
@@ -273,6 +273,22 @@ class ClusterScheduler:
         self._functions.clear()
         if self._owned:
             self._client.close()
+
+
+@contextmanager
+def thread_given_up() -> Iterator[None]:
+    """In a task, leaves its thread to other tasks: those that it waits for could find none free, and it never end."""
+    given_up = False
+    if getattr(thread_state, "key", None) is not None:
+        # Of a thread that was given up before, as in a `worker_client`, Dask says that it is none of the worker's.
+        with suppress(KeyError):
+            secede()
+            given_up = True
+    try:
+        yield
+    finally:
+        if given_up:
+            rejoin()
 
 
 @contextmanager

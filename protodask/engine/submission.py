@@ -6,6 +6,7 @@ Nobody may wait for ever: neither where there is no worker left, nor for tasks t
 from __future__ import annotations
 
 import time
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ import dask
 import dask.utils
 from distributed import Client, Future, KilledWorker, as_completed
 
+from protodask.engine.graph import Task
+from protodask.engine.reduction import identity
 from protodask.errors import ClusterError, count
 
 WORKER_SECONDS = 300.0
@@ -37,6 +40,9 @@ are taken away again and again; a task that itself is the reason, mostly by its 
 
 RUNNING = "running"
 """Status of a worker that takes tasks; others are paused, for their memory, or about to end."""
+
+SCHEDULER_LOST = "scheduler-connection-lost"
+"""Why Dask says that a task was cancelled whose scheduler went away."""
 
 Build = Callable[[Sequence[int], str, Sequence[Sequence[str]]], dict[str, Any]]
 """The graph of some tasks, each under the key that `task_key` gives it with the same token, and for the workers that it
@@ -151,7 +157,7 @@ class _Submission:
             if task is None:
                 continue  # given up in favour of another try
             if future.cancelled():
-                raise lost_scheduler(result)
+                raise cancelled(self._client, result)
             if future.status == "error":
                 _, error, traceback = (None, future.exception(), future.traceback()) if self._stay else result
                 if not isinstance(error, KilledWorker) or self._tries[task] >= MOST_TRIES:
@@ -211,9 +217,16 @@ def submit_graph(client: Client, graph: dict[str, Any], keys: list[str]) -> list
 
 
 def first_workers(client: Client) -> Mapping[str, Any]:
-    """What the scheduler says of its workers, once there is one."""
+    """What the scheduler says of its workers, once there is one.
+
+    A task waits for it, too: a cluster that adapts to its load, and went down to no worker, starts none without.
+    """
     patience = Patience()
+    waiting: list[Future[Any]] = []
     while not (workers := workers_of(client)):
+        if not waiting:
+            key = f"protodask-first-worker-{uuid.uuid4().hex}"
+            waiting = submit_graph(client, {key: Task(key, identity, None)}, [key])
         patience.lose(0)
         time.sleep(LOOK_SECONDS)
     return workers
@@ -270,11 +283,27 @@ def _require_connection(client: Client) -> None:
         raise lost_scheduler(f"the client is {client.status}")
 
 
+def cancelled(client: Client, found: object) -> ClusterError:
+    """The error for a task that was cancelled; `found` says why if it is an exception, else it is any result."""
+    reason = found if isinstance(found, Exception) else "its tasks were cancelled"
+    if client.status != "running" or getattr(found, "reason", None) == SCHEDULER_LOST:
+        return lost_scheduler(reason)
+    said = f" ({_in_one_line(reason)})" if reason is found else ""
+    return ClusterError(
+        "task-lost",
+        f"Tasks were cancelled before they ended{said}.",
+        "Somebody cancelled them or restarted the workers: repeat.",
+    )
+
+
+def _in_one_line(reason: object) -> str:
+    return " ".join(str(reason).split()).rstrip(".")
+
+
 def lost_scheduler(reason: object) -> ClusterError:
     """The error for a scheduler that is gone, in one line whatever Dask says."""
-    said = " ".join(str(reason).split()).rstrip(".")
     return ClusterError(
         "connection-lost",
-        f"The connection to the scheduler was lost ({said}).",
+        f"The connection to the scheduler was lost ({_in_one_line(reason)}).",
         "Check that the scheduler still runs, and repeat.",
     )

@@ -95,7 +95,7 @@ def stored_rows(X: Any) -> Source:
     """Zarr arrays as a source of features."""
     rows = row_array(X)
     if not rows.resident:
-        return ZarrArraysSource.of(rows, checked=False)
+        return ZarrArraysSource.of(rows, checked=False, dtype=feature_dtype(rows))
     return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32], ensure_all_finite=False)})
 
 
@@ -237,8 +237,12 @@ def codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) 
 
 
 def check_labels(dtype: Any) -> None:
-    """Refuse labels that are times, bytes or complex numbers, which no model or file holds."""
+    """Refuse labels that are times, bytes, records or complex numbers, which no model or file holds."""
     kind = getattr(dtype, "kind", "O")
+    if names := getattr(dtype, "names", None):
+        raise InputError(
+            "wrong-type", f"The labels are records ({dtype}).", f"Give one of their fields: y[{names[0]!r}]."
+        )
     if kind in TIMES or kind in "SVc":
         what = "times" if kind in TIMES else "complex numbers" if kind == "c" else "bytes"
         raise InputError("wrong-type", f"The labels are {what} ({dtype}).", "Turn them into text: y.astype(str).")

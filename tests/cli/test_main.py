@@ -64,6 +64,12 @@ def test_help__imports_nothing_slow() -> None:
     assert done.stdout.splitlines()[-2:] == ["[]", "[]"]
 
 
+def test_help__of_a_terminal_that_says_it_has_no_columns_is_shown() -> None:
+    found = run_python("-m", "protodask", "--help", before=("env", "COLUMNS=0"))
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "Usage: " in found.stdout
+
+
 def test_wrong_use__exits_with_2() -> None:
     done = run_command("fit", "data.zarr")
     assert done.exit_code == 2

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import pickle
 import signal
@@ -29,6 +30,8 @@ from support.passes import (
     FileSink,
     NoiseSource,
     double_values,
+    reduce_beside_tasks,
+    reduce_in_task,
 )
 
 from protodask.engine import (
@@ -183,6 +186,32 @@ def test_open_engine__of_a_client_leaves_it_connected(address: str) -> None:
             assert engine.reduce(array_source({"x": np.arange(100.0)}, 16), SUM, "x") == 4950.0
         assert client.status == "running"
         assert client.submit(len, (1, 2, 3)).result(timeout=30) == 3
+
+
+@pytest.mark.parametrize("by_address", [True, False])
+def test_open_engine__in_tasks_on_all_threads_leaves_these_to_the_passes(address: str, by_address: bool) -> None:
+    with Client(address, set_as_default=False) as client:
+        tasks = [client.submit(reduce_in_task, address if by_address else None, pure=False) for _ in range(2)]
+        assert client.gather([client.submit(float, task) for task in tasks]) == [4950.0, 4950.0]
+
+
+def test_open_engine__in_a_task_that_gave_its_thread_up_goes_on(address: str) -> None:
+    with Client(address, set_as_default=False) as client:
+        assert client.submit(reduce_beside_tasks, address).result(timeout=60) == 4950.0
+
+
+def test_open_engine__refuses_a_client_of_the_event_loop_it_is_called_in(address: str) -> None:
+    def reduce(client: Client) -> float:
+        with open_engine(client) as engine:
+            return engine.reduce(array_source({"x": np.arange(100.0)}, 16), SUM, "x")
+
+    async def in_event_loop() -> float:
+        async with Client(address, asynchronous=True, set_as_default=False) as client:
+            with refused("unsupported", "asynchronous=True", "asyncio.to_thread"):
+                reduce(client)
+            return await asyncio.to_thread(reduce, client)
+
+    assert asyncio.run(asyncio.wait_for(in_event_loop(), 60)) == 4950.0
 
 
 @pytest.mark.slow

@@ -16,12 +16,14 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from distributed import Client, Future
+from distributed.client import FutureCancelledError
 from distributed.core import Status
 from support.errors import refused
 from support.passes import LOOKUP, SLOW_SUM, SUM, NoiseSource
 
 from protodask.engine import Engine, Layout, Reduction, cluster, identity, open_engine, submission, thread_engine
-from protodask.engine.submission import WORKER_SECONDS_SETTING, Patience, lost_scheduler
+from protodask.engine.submission import SCHEDULER_LOST, WORKER_SECONDS_SETTING, Patience, cancelled, lost_scheduler
 from protodask.errors import ClusterError
 
 StartCluster = Callable[[int], Any]
@@ -102,6 +104,17 @@ def test_reduce__goes_on_when_workers_come_back_within_the_stated_time(
 
     with open_engine(cluster.scheduler_address) as engine, in_mid_pass(source, restart):
         assert engine.reduce(source, SLOW_SUM, "noise", 0.05) == expected
+
+
+def test_reduce__on_a_cluster_that_adapts_from_no_worker_gets_one(own_cluster: StartCluster) -> None:
+    cluster = own_cluster(0)
+    cluster.adapt(minimum=0, maximum=1, interval="100ms")
+    with (
+        dask.config.set({WORKER_SECONDS_SETTING: "30s"}),
+        open_engine(cluster.scheduler_address) as engine,
+        thread_engine(1) as local,
+    ):
+        assert engine.reduce(SOURCE, SUM, "noise") == local.reduce(SOURCE, SUM, "noise")
 
 
 def test_patience__begins_anew_with_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +223,30 @@ def test_lost_scheduler__is_told_in_one_line() -> None:
         "The connection to the scheduler was lost "
         "(a task was cancelled: lost. The client lost the scheduler. Repeat your work)."
     )
+
+
+def test_reduce__whose_tasks_are_cancelled_says_so(start_cluster: StartCluster, source: NoiseSource) -> None:
+    with Client(start_cluster(1).scheduler_address, set_as_default=False) as client, open_engine(client) as engine:
+
+        def cancel() -> None:
+            client.cancel([Future(key, client) for key in client.futures], force=True)
+
+        with in_mid_pass(source, cancel), refused("task-lost", "were cancelled", "repeat", kind=ClusterError) as told:
+            engine.reduce(source, SLOW_SUM, "noise", 0.1)
+        assert "scheduler" not in told.value.seen
+        assert np.isfinite(engine.reduce(SOURCE, SUM, "noise"))
+
+
+def test_cancelled__tells_no_result_and_knows_a_scheduler_that_went_away() -> None:
+    running: Any = SimpleNamespace(status="running")
+    assert cancelled(running, ("tcp://a", [np.zeros(3)])).seen == "Tasks were cancelled before they ended."
+    closed: Any = SimpleNamespace(status="closed")
+    told = cancelled(closed, ("tcp://a", [np.zeros(3)]))
+    assert (told.code, told.seen) == (
+        "connection-lost",
+        "The connection to the scheduler was lost (its tasks were cancelled).",
+    )
+    assert cancelled(running, FutureCancelledError("a", SCHEDULER_LOST)).code == "connection-lost"
 
 
 @pytest.mark.slow

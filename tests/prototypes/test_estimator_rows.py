@@ -1,4 +1,5 @@
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -304,3 +305,18 @@ def test_labels__of_one_column_go_with_dask_rows() -> None:
         assert np.array_equal(classifier().fit(rows, given).predict_proba(ROWS), expected)
     lazy = dask.dataframe.from_pandas(frame, npartitions=3)
     assert np.array_equal(classifier().fit(rows, lazy).predict_proba(ROWS), expected)
+
+
+@pytest.mark.parametrize("dtype", ["<i8", "<i4", ">f8"])
+def test_predict__of_stored_arrays_takes_numbers_as_those_in_memory(tmp_path: Path, dtype: str) -> None:
+    rows = (2**26 + 100 * ROWS).astype(dtype)  # neighbours that float32 does not tell apart
+    fitted = classifier().fit(rows, LABELS)
+    stored = zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(50, 2))
+    np.testing.assert_array_equal(fitted.predict_proba(stored), fitted.predict_proba(rows))
+
+
+def test_fit__refuses_labels_that_are_records() -> None:
+    records = np.zeros(len(ROWS), dtype=[("kind", "i8"), ("time", "f8")])
+    for labels in (records, zarr.array(records, zarr_format=2)):
+        with refused("wrong-type", "records", "y['kind']"):
+            classifier().fit(zarr.array(ROWS), labels)

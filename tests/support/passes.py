@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from distributed import get_client, worker_client
 from numpy.typing import NDArray
 
-from protodask.engine import Arrays, Block, Layout, Reduction, identity
+from protodask.engine import Arrays, Block, Layout, Reduction, array_source, identity, open_engine
 from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -145,3 +146,15 @@ KILL: Reduction[float, float] = Reduction(kill_worker, add, identity)
 SLOW_SUM: Reduction[float, float] = Reduction(sum_slowly, add, identity)
 KILL_TWICE: Reduction[float, float] = Reduction(kill_worker_twice, add, identity)
 PROCESSES: Reduction[frozenset[int], frozenset[int]] = Reduction(describe_process, frozenset.union, identity)
+
+
+def reduce_in_task(address: str | None) -> float:
+    """A pass of a task on the cluster that runs it: by its scheduler's address, else with the client of the worker."""
+    with open_engine(get_client() if address is None else address) as engine:
+        return engine.reduce(array_source({"x": np.arange(100.0)}, 16), SUM, "x")
+
+
+def reduce_beside_tasks(address: str) -> float:
+    """The same of a task that gave up its thread before."""
+    with worker_client():
+        return reduce_in_task(address)

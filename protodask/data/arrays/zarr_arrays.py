@@ -21,6 +21,8 @@ from protodask.engine import Arrays, Layout, Source, array_source, choose_block_
 from protodask.engine.lazy import as_array
 from protodask.errors import FormatError, InputError, ProtodaskError
 
+FLOAT32: np.dtype[np.floating] = np.dtype(np.float32)
+
 MOST_ROWS = 2**22
 """Rows that a block is widened to, to hold a whole chunk of a dask array: of four columns, 128 MiB."""
 
@@ -40,6 +42,8 @@ class ZarrArraysSource(ReadByRanges):
     key: str
     checked: bool = True
     """Whether a missing or infinite value is an error; else who reads has to look for them."""
+    dtype: np.dtype[np.floating] = FLOAT32
+    """Type of the features in blocks."""
 
     @classmethod
     def open(
@@ -55,22 +59,32 @@ class ZarrArraysSource(ReadByRanges):
 
     @classmethod
     def of(
-        cls, features: Any, target: Any = None, *, block_rows: int | None = None, checked: bool = True
+        cls,
+        features: Any,
+        target: Any = None,
+        *,
+        block_rows: int | None = None,
+        checked: bool = True,
+        dtype: str | None = None,
     ) -> ZarrArraysSource:
-        """The same for opened arrays: of Zarr, or whatever else is read by ranges of rows."""
+        """The same for opened arrays, of Zarr or whatever else is read by ranges of rows.
+
+        `dtype` is that of the features in blocks, if it has to be another one: float32 rounds large integers.
+        """
         matrix = row_array(features)
         labels = None if target is None else row_array(target)
         if len(matrix.shape) != 2 or matrix.dtype.kind not in "biuf" or 0 in matrix.shape:
             raise InputError(
                 "wrong-shape",
                 f"The features have the shape {matrix.shape} and the type {matrix.dtype}.",
-                "Give numbers, rows by features.",
+                "Give numbers, rows by features, at least one of each.",
             )
         if labels is not None:
             check_beside("target", labels.shape, matrix.shape[0])
-        row_bytes = matrix.shape[1] * (8 if matrix.dtype == np.float64 else 4)
+        floats = np.dtype(dtype or ("float64" if matrix.dtype.newbyteorder("=") == np.float64 else "float32"))
+        row_bytes = matrix.shape[1] * floats.itemsize
         rows = choose_block_rows(matrix.shape[0], row_bytes) if block_rows is None else block_rows
-        return cls(matrix, labels, Layout(matrix.shape[0], rows), os.urandom(8).hex(), checked)
+        return cls(matrix, labels, Layout(matrix.shape[0], rows), os.urandom(8).hex(), checked, floats)
 
     @property
     def resident(self) -> bool:
@@ -87,11 +101,6 @@ class ZarrArraysSource(ReadByRanges):
     @property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(f"x{number}" for number in range(self.n_features))
-
-    @property
-    def dtype(self) -> np.dtype[np.floating]:
-        """Type of the features in blocks."""
-        return np.dtype(np.float64 if self.features.dtype == np.float64 else np.float32)
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows, read by chunks."""

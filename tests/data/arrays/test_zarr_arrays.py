@@ -72,6 +72,15 @@ def test_of__takes_opened_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(mixed)).rows(5, 45)["target"], target[5:45])
 
 
+@pytest.mark.parametrize("dtype", ["<f8", ">f8"])
+def test_read__keeps_float64_in_either_byte_order(tmp_path: Path, dtype: str) -> None:
+    values = (np.arange(20) / 3).reshape(10, 2)
+    zarr.create_array(tmp_path / "X", data=values.astype(dtype), chunks=(4, 2), zarr_format=2)
+    block = ZarrArraysSource.open(tmp_path / "X").read(0)
+    assert block["features"].dtype == np.dtype(np.float64)
+    np.testing.assert_array_equal(block["features"], values)
+
+
 def test_read__refuses_missing_values_and_damage(tmp_path: Path) -> None:
     features = np.zeros((40, 3))
     features[33, 2] = np.nan
@@ -93,6 +102,8 @@ def test_open__refuses_what_does_not_fit(tmp_path: Path) -> None:
         ZarrArraysSource.open(matrix, store(tmp_path, "y", np.zeros(9), (5,)))
     with refused("wrong-shape", "(9,)"):
         ZarrArraysSource.open(store(tmp_path, "z", np.zeros(9), (5,)))
+    with refused("wrong-shape", "(0, 2)", "at least one"):
+        ZarrArraysSource.open(store(tmp_path, "none", np.zeros((0, 2)), (5, 2)))
     with refused("not-found", tmp_path / "nowhere", kind=StorageError):
         ZarrArraysSource.open(tmp_path / "nowhere")
 
