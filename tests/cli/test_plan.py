@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import typer
-from support.commands import check_failed, json_of
+from support.commands import check_failed
 
 from protodask import sample_data
 from protodask.cli import app
@@ -62,7 +62,7 @@ def test_plan__that_does_not_fit_says_what_would(call: Call, wide: Path) -> None
     done = call(*arguments, "--memory-limit", "300MiB")
     assert done.exit_code == 3, done.output
     assert "It does not fit. One of these would do:" in done.stdout
-    asked = json_of(*arguments, "--memory-limit", "300MiB")
+    asked = json.loads(call(*arguments, "--memory-limit", "300MiB", "--json").stdout)
     (remedy,) = (remedy for remedy in asked["remedies"] if remedy["setting"] == "memory")
     assert remedy["text"] in done.stdout
     assert call(*arguments, "--memory-limit", remedy["value"], "--no-calibrate").exit_code == 0
