@@ -36,13 +36,13 @@ class RobustConfig:
     def __post_init__(self) -> None:
         unwrap_numbers(self)
         object.__setattr__(self, "formulation", named(self.formulation))
-        for name, most in (("eps", 1.0), ("C", MOST_COST), ("gap", 1.0)):
-            value = getattr(self, name)
-            if not is_number(value):
+        for name in ("eps", "C", "gap"):
+            if not is_number(value := getattr(self, name)):
                 raise InputError("bad-setting", f"{name} is {value!r}.", "Give a number.")
-            if name != "eps" and not 0 < value <= most:
-                raise InputError("bad-setting", f"{name} is {value}.", f"Give a number above 0, {most:g} at most.")
         check_eps(self.eps)
+        for name, most in (("C", MOST_COST), ("gap", 1.0)):
+            if not 0 < (value := getattr(self, name)) <= most:
+                raise InputError("bad-setting", f"{name} is {value}.", f"Give a number above 0, {most:g} at most.")
         for name in ("eps", "C", "gap"):
             object.__setattr__(self, name, float(getattr(self, name)))
         check_count("max_passes", self.max_passes, 1)

@@ -88,7 +88,8 @@ class Scanned:
     unseen: Mapping[str, int] = field(default_factory=dict)
     """Rows whose value of a column is no category of it, where such ones count as none."""
     uncategorized: Mapping[str, int] = field(default_factory=dict)
-    """Rows in which no feature of a nominal column is other than 0, where values that are no category count as none."""
+    """Rows in which no feature of a nominal column is other than 0, where values that are no category count as none and
+    `unseen` does not say of how many they are."""
     distinct: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Different values of columns in samples, and how many of them float32 tells apart, where that may be fewer."""
 
@@ -148,7 +149,7 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
             sums=sums,
             marked=int(np.count_nonzero(arrays.get(MARKED, False))),
             unseen=_unseen_values(table, scan.encoder.columns) if scan.count_unseen else {},
-            uncategorized=_uncategorized(scan.encoder, arrays) if scan.encoder.unseen == "zero" else {},
+            uncategorized=_uncategorized(scan, arrays),
             distinct=_distinct_values(table, scan.encoder.columns) if scan.count_distinct else {},
         )
     )
@@ -186,12 +187,14 @@ def _unseen_values(table: Table, columns: Sequence[Column]) -> dict[str, int]:
     return {name: rows for name, rows in counts.items() if rows}
 
 
-def _uncategorized(encoder: Encoder, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
+def _uncategorized(scan: Scan, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """Of nominal columns, the number of rows that have none of its categories, and are not marked as missing or bad."""
+    if scan.encoder.unseen != "zero" or scan.count_unseen:
+        return {}
     counts: dict[str, int] = {}
     used = ~arrays[MARKED] if MARKED in arrays else slice(None)
     first = 0
-    for column in encoder.columns:
+    for column in scan.encoder.columns:
         part = arrays[FEATURES.name][:, first : first + len(column.feature_names)]
         first += part.shape[1]
         if column.kind == "nominal" and column.categories:
@@ -408,8 +411,7 @@ def table_source(
     with open_engine(engine) as opened:
         found = run_scan(Scan(table, encoder, (), None, count_unseen=tell_unseen), opened)
     warn_of_unseen(found.unseen)
-    if not tell_unseen:
-        warn_of_uncategorized(found.uncategorized, sum(found.rows))
+    warn_of_uncategorized(found.uncategorized, sum(found.rows))
     return replace(encoded_source(table, encoder, found.rows, block_rows, found.kept_bytes), marked=found.marked)
 
 

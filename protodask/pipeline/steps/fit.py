@@ -50,10 +50,10 @@ class ModelFitted(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """Which draws were trained in vain."""
-        from protodask.prototypes.table_model import FITS
+        from protodask.prototypes.table_model import fits_of
 
         rounds = sum(not record.kept for record in self.history)
-        left = rounds // self.model.provenance[FITS][-1]["config"]["n_batches"] if rounds else 0
+        left = rounds // fits_of(self.model.provenance)[-1]["config"]["n_batches"] if rounds else 0
         said = f"{count(left, 'draw was', 'draws were')} left out: the best one loses clearly less on rows held out."
         return (said,) if left else ()
 
