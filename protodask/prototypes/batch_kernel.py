@@ -124,7 +124,7 @@ class Candidates:
         return slice(int(self.labels[0]), int(self.labels[-1]) + 1)
 
     @cached_property
-    def _groups(self) -> Integers:
+    def groups(self) -> Integers:
         """Of each, which are those of one batch and class (J,): `k` times its batch and the place of its class among
         the `k` labels.
         """
@@ -172,7 +172,7 @@ class Candidates:
         self._last.clear()
 
     def _panels(self, active: Chosen, idle: Chosen, n_features: int) -> TwoPanels:
-        return TwoPanels(*(arrange(np.flatnonzero(some), self._groups, n_features) for some in (active, idle)))
+        return TwoPanels(*(arrange(np.flatnonzero(some), self.groups, n_features) for some in (active, idle)))
 
     def _arrange(self, panels: TwoPanels, looked_at: Chosen) -> Arranged:
         """Those in some panels, of the batches that they are of and the features that these look at."""

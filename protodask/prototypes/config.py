@@ -36,6 +36,9 @@ CANDIDATES_BY_ROOT = 14
 are not few, within these limits. With 20 the log-loss of 35 tables is 0.8 per cent less, and a fit takes a sixth
 longer. Were it `sqrt(N)` however many classes there are, 26 letters would lose 0.226 in place of 0.154."""
 
+MOST_GROWN = 4000
+"""Candidates up to which they grow where no numbers are given, see the module `growing`."""
+
 MOST_STEPPED, LOOKED_AT_PAIRS = 8000, 8_000_000_000
 """Where a round begins with small steps, there are at least `MOST_CANDIDATES` and at most so many, as long as pairs of
 a row and a candidate are no more. On 229,000 rows of flights 2,000 lose 0.450, 6,700 lose 0.436 and 8,000 0.434;
@@ -84,8 +87,12 @@ class FitConfig:
     `N` rows of `K` classes, up to 2,000. Of 12,288 rows or more, where a round begins with small steps, they are 2,000
     to 8,000, beyond a million fewer again, 2,000 of four million; those that small steps find of no use are let go
     before all rows are looked at."""
+    most_candidates: int = 0
+    """Up to which they grow where more of them tell classes apart, see the module `growing`; 0 for 4,000 where
+    `n_candidates` is not given, and for none where it is. Where a round begins with small steps, no rows are held out,
+    or candidates are left out, there are no more in any case."""
     max_fraction: float = 0.5
-    """`eta`: largest share of a bin of rows that may become candidates."""
+    """`eta`: largest share of a bin of rows that may become candidates before they grow."""
     lambda_v: float = 1e-4
     lambda_w: float = 1e-10
     alpha_v: float = 0.95
@@ -124,6 +131,7 @@ class FitConfig:
         unwrap_numbers(self)
         check_count("n_batches", self.n_batches, 0)
         check_count("n_candidates", self.n_candidates, 0)
+        check_count("most_candidates", self.most_candidates, 0)
         check_count("n_draws", self.n_draws, 0, MOST_DRAWS)
         check_count("max_iterations", self.max_iterations, 1)
         check_count("seed", self.seed, 0)
@@ -164,19 +172,22 @@ class FitConfig:
         """The same settings, with what is left to the numbers of rows and classes, and of forms of features where there
         are too many for small steps: candidates, draws and precision.
         """
-        candidates, draws, precision = self.n_candidates, self.n_draws, self.precision
+        candidates, grown, draws, precision = self.n_candidates, self.most_candidates, self.n_draws, self.precision
         few = n_rows <= DRAWN_ROWS
         if precision == "auto":
             precision = "float64" if n_rows <= FEW_ROWS else "float32"
         staged = staged_rows(n_rows, stage_row_bytes(n_forms, 0, precision))
         stepped = self.progressive and self.hold_out > 0 and staged > 0
         if not candidates:
+            grown = grown or MOST_GROWN
             candidates = FEWEST_CANDIDATES if few else _candidates_of(n_rows, n_classes, stepped)
         if not draws:
             most = DRAWS_OF_FEW if few else DRAWS
             pairs = STEPPED_PAIRS if stepped else DRAWN_PAIRS
             draws = min(max(pairs // max(n_rows * candidates, 1), 1), most)
-        return replace(self, n_candidates=candidates, n_draws=draws, precision=precision)
+        if stepped or not (self.hold_out and self.leave_one_out) or min(grown, n_rows) <= candidates:
+            grown = 0
+        return replace(self, n_candidates=candidates, most_candidates=grown, n_draws=draws, precision=precision)
 
     @property
     def kernel_precision(self) -> Precision:
@@ -202,6 +213,7 @@ SOURCE_RECIPE: Mapping[str, Any] = {
     "feature_weights": "shared",
     "feature_forms": "plain",
     "n_candidates": 1000,
+    "most_candidates": 0,
     "n_draws": 1,
     "hold_out": 0.0,
     "finish": False,
@@ -218,6 +230,7 @@ BEFORE: Mapping[str, Any] = {
     "feature_weights": "shared",
     "feature_forms": "plain",
     "hold_out": 0.0,
+    "most_candidates": 0,
     "n_draws": 1,
     "finish": False,
     "progressive": False,

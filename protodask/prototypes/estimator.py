@@ -105,6 +105,9 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         model is their mean.
     n_candidates
         Rows tried as prototypes in each round of a draw.
+    most_candidates
+        Up to which these grow, after some iterations, where more of them tell classes apart better. None: 4,000 where
+        `n_candidates` is not given, none more where it is, or rows are 12,288 and more.
     leave_one_out
         Whether rows that are candidates are trained on as well, though none looks at itself; else they are left out.
     progressive
@@ -173,6 +176,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         hold_out: float | None = None,
         n_draws: int | None = None,
         progressive: bool | None = None,
+        most_candidates: int | None = None,
         leave_one_out: bool | None = None,
         finish: bool | None = None,
         recipe: Recipe = "averaged",
@@ -197,6 +201,7 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
         self.hold_out = hold_out
         self.n_draws = n_draws
         self.progressive = progressive
+        self.most_candidates = most_candidates
         self.leave_one_out = leave_one_out
         self.finish = finish
         self.recipe = recipe

@@ -1,5 +1,5 @@
-"""How a round is trained: by small steps where rows are many, by the solver up to where rows held out lose least, and
-then on all rows.
+"""How a round is trained: by small steps where rows are many, by the solver up to where rows held out lose least, with
+more candidates on the way where these help, and then on all rows.
 
 Each part of the way begins where the one before ended. What it computed is kept under the number of the round, so that
 a run which is begun again goes the same way without computing.
@@ -22,11 +22,12 @@ from protodask.engine.records import Floats, Integers
 from protodask.errors import count
 from protodask.prototypes.config import FitConfig, stage_row_bytes, staged_rows
 from protodask.prototypes.forms import Forms
+from protodask.prototypes.growing import GAIN, LOOKED_AFTER, spread
 from protodask.prototypes.history import Callback, IterationDone, StageRecord
 from protodask.prototypes.kernel import row_side
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, WorkingSet, starting_point
 from protodask.prototypes.runs import RunLog
-from protodask.prototypes.solver import AFTER_STEPS, TO_THE_END, Function, Iteration, Solution, solve
+from protodask.prototypes.solver import AFTER_STEPS, TO_THE_END, Function, Iteration, Patience, Solution, solve
 from protodask.prototypes.staging import take_stage
 from protodask.prototypes.steps import Steps, stepping_start
 from protodask.prototypes.training_data import TrainingData
@@ -99,6 +100,8 @@ class Trained:
     """Of the candidates that are left."""
     kept: Integers
     """Which of those that were drawn they are."""
+    tried: NDArray[np.bool_]
+    """Which of these were candidates at all."""
     solution: Solution
     stages: tuple[StageRecord, ...]
     on_all_rows: int
@@ -118,15 +121,19 @@ class Round:
     """Arrays beside those of the data: scores of the rounds before, features in standard units."""
     listeners: Listeners
 
-    def train(self, problem: RoundProblem, candidate_weight: Floats, is_first: bool, is_last: bool) -> Trained:
-        """Minimise it, given the sample weights of all candidates (J,).
+    def train(
+        self, problem: RoundProblem, candidate_weight: Floats, few: NDArray[np.bool_], is_first: bool, is_last: bool
+    ) -> Trained:
+        """Minimise it, given the sample weights of all candidates and the `few` that it begins with (J,).
 
         Rows have scores unless the round `is_first`; it ends on all rows if it `is_last`: another round would be judged
         by rows that had been trained on.
         """
         start, useful, stages = self._take_steps(problem, not is_first)
         problem, kept = problem.part(useful), np.flatnonzero(useful)
-        solution = self._minimize(problem, start)
+        solution, left = self._minimize(problem, start, few[kept])
+        tried = few | left.all()
+        problem, kept = problem.part(left), kept[left]
         self._warn_if_early(solution)
         before, whole = solution.iterations, self.data.whole
         if whole is not None and self.config.finish and is_last and not stages:
@@ -136,7 +143,7 @@ class Round:
                 kept = kept[useful]
                 problem = problem.part(useful).of_all_rows(candidate_weight[kept], whole.summary.class_weight)
                 solution = self._finish(problem, whole, solution, useful, more)
-        return Trained(problem, kept, solution, stages, solution.iterations - before)
+        return Trained(problem, kept, tried, solution, stages, solution.iterations - before)
 
     def _rows(self, data: TrainingData) -> Source:
         return zip_sources(data.source, *self.further)
@@ -186,35 +193,78 @@ class Round:
         config = self.config
         return Penalty(config.lambda_v, config.alpha_v), Penalty(config.lambda_w, config.alpha_w)
 
-    def _minimize(self, problem: RoundProblem, start: Floats | None) -> Solution:
-        """Train on all rows but those held out, from `start` if there is one."""
-        scale, tolerance, most = problem.solver_scale, self.config.tolerance, self.config.max_iterations
-        report = partial(self.listeners.told, problem)
+    def _minimize(
+        self, whole: RoundProblem, start: Floats | None, few: NDArray[np.bool_]
+    ) -> tuple[Solution, NDArray[np.bool_]]:
+        """Train on all rows but those held out, from `start` if there is one; with the `few` of the candidates, and on
+        with all where they serve (J,). Which these were is said, too.
+        """
+        problem, all_serve = whole, None
+        if not few.all():
+            problem, all_serve = whole.part(few), partial(self._all_serve, whole, few)
         objective = self._objective(self.data, problem, warm=start is not None)
         patience = TO_THE_END if start is None else AFTER_STEPS
-        start = starting_point(problem) if start is None else start
         none = starting_point(problem)
         none[problem.n_feature_weights :] = 0
         nothing = objective(none) if problem.held_out_weight else None
         baseline = math.inf if nothing is None else nothing.held_out
-        solution = solve(objective, start, scale, tolerance, most, report, patience, baseline)
-        if solution.status == "line search failed" and problem.precision == "float32" and solution.iterations < most:
-            # Near the optimum of a small problem float32's rounding can hide the last descent from the line search.
-            exact = self._objective(self.data, replace(problem, precision="float64"))
-            single, left = solution, most - solution.iterations
-            double = solve(exact, single.theta, scale, tolerance, left, _after(single, report), patience, baseline)
-            solution = replace(
-                double if nothing is None or double.held_out <= single.held_out else single,
-                iterations=single.iterations + double.iterations,
-                evaluations=single.evaluations + double.evaluations,
-            )
+        start = starting_point(problem) if start is None else start
+        solution = self._descend(objective, problem, start, patience, baseline, leaves=all_serve)
+        if solution.status == "left":
+            grown = self._grow(whole, few, solution, baseline)
+            if grown.held_out < solution.held_out:
+                solution, few = grown, np.ones_like(few)
         if nothing is None:
-            return solution
+            return solution, few
         # No prototypes at all, if rows that are held out lose no more without them.
         solution = replace(solution, evaluations=solution.evaluations + 1)
         if solution.held_out < nothing.held_out:
-            return solution
-        return replace(solution, theta=none, status="held out", **nothing._asdict())
+            return solution, few
+        return replace(solution, theta=none, status="held out", **nothing._asdict()), few
+
+    def _descend(
+        self,
+        objective: Function,
+        problem: RoundProblem,
+        start: Floats,
+        patience: Patience,
+        baseline: float,
+        before: Solution | None = None,
+        leaves: Callable[[Iteration], bool] | None = None,
+        stage: str = "",
+    ) -> Solution:
+        """Minimise an objective of a problem from a start, its iterations counted on from those `before`."""
+        most = self.config.max_iterations
+        report: Callable[[Iteration], None] = partial(self.listeners.told, problem)
+        if before is not None:
+            report, most = _after(before, report), most - before.iterations
+        settings = problem.solver_scale, self.config.tolerance
+        solution = solve(objective, start, *settings, most, report, patience, baseline, leaves)
+        if solution.status == "line search failed" and problem.precision == "float32" and solution.iterations < most:
+            # Near the optimum of a small problem float32's rounding can hide the last descent from the line search.
+            exact = self._objective(self.data, replace(problem, precision="float64"), stage=stage)
+            left = most - solution.iterations
+            double = solve(exact, solution.theta, *settings, left, _after(solution, report), patience, baseline)
+            better = double if math.isnan(double.held_out) or double.held_out <= solution.held_out else solution
+            solution = _added(better, solution, double)
+        return solution if before is None else _added(solution, before, solution)
+
+    def _all_serve(self, problem: RoundProblem, few: NDArray[np.bool_], state: Iteration) -> bool:
+        """Whether all candidates of a problem tell classes apart better than a `few`, which an iterate is of."""
+        if state.iteration != LOOKED_AFTER:
+            return False
+        # Rows that are trained on count for nothing here, and cost nothing.
+        judged = replace(problem, class_factor=np.zeros_like(problem.class_factor))
+        objective = self._objective(self.data, judged, stage="looked-")
+        everybody = np.ones_like(few)
+        by_few, by_all = (objective(_evenly(problem, few, state.theta, over)).held_out for over in (few, everybody))
+        return by_all <= (1 - GAIN) * by_few
+
+    def _grow(self, problem: RoundProblem, few: NDArray[np.bool_], before: Solution, baseline: float) -> Solution:
+        """Go on from a solution of a `few` of the candidates with all of them."""
+        start, stage = _evenly(problem, few, before.theta, np.ones_like(few)), "grown-"
+        objective = self._objective(self.data, problem, stage=stage)
+        return self._descend(objective, problem, start, TO_THE_END, baseline, before, stage=stage)
 
     def _further_iterations(self, solution: Solution, whole: TrainingData) -> int:
         """Iterations on the `whole` of the rows after a solution, see `finishing_iterations`."""
@@ -259,6 +309,20 @@ class Round:
             return recorded(objective)
         # The first evaluation is that without prototypes, if any are held out; the second one looks at all, too.
         return WorkingSet(objective, recorded, awake=2 if warm else None)
+
+
+def _evenly(problem: RoundProblem, few: NDArray[np.bool_], theta: Floats, over: NDArray[np.bool_]) -> Floats:
+    """`theta` of a `few` of the candidates of a problem, with their weights `over` some of all, see `spread`."""
+    weight = np.zeros(problem.n_candidates)
+    weight[few] = theta[problem.n_feature_weights :]
+    even = spread(weight, problem.together.groups, over)
+    return np.concatenate([theta[: problem.n_feature_weights], even])
+
+
+def _added(solution: Solution, *parts: Solution) -> Solution:
+    """A solution with the iterations and evaluations of the parts of the way there."""
+    iterations, evaluations = (sum(getattr(part, name) for part in parts) for name in ("iterations", "evaluations"))
+    return replace(solution, iterations=iterations, evaluations=evaluations)
 
 
 def _after(solution: Solution, report: Callable[[Iteration], None]) -> Callable[[Iteration], None]:

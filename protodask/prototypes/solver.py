@@ -93,7 +93,7 @@ AFTER_STEPS = Patience(least=3, share=0.0, most=3, first=3, from_start=True)
 """Of all rows, where small steps led near the end: 40 more evaluations lower what flights lose by 0.0007."""
 
 
-Status = Literal["converged", "stationary", "held out", "iteration limit", "line search failed"]
+Status = Literal["converged", "stationary", "held out", "iteration limit", "line search failed", "left"]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ class Solution:
 
     `converged`: the last `WINDOW` iterations lowered the value by less than the tolerance each, on average;
     `stationary`: the projected gradient is next to nothing of what it was; `held out`: this iterate has the least loss
-    on the rows that are held out, which was not, or hardly, lowered any more; otherwise it stopped early.
+    on the rows that are held out, which was not, or hardly, lowered any more; `left`: the same so far, where something
+    better was seen; otherwise it stopped early.
     """
 
     theta: Floats
@@ -190,12 +191,14 @@ def solve(
     on_iteration: Callable[[Iteration], None] | None = None,
     patience: Patience = TO_THE_END,
     baseline: float = math.inf,
+    leaves: Callable[[Iteration], bool] | None = None,
 ) -> Solution:
     """Minimise `function` over `theta >= 0` from `start`, in the variables `scale * theta`.
 
     It ends when an iteration lowers the value by less than `tolerance` of its size, on average over the last `WINDOW`.
     Where the function says what rows that are held out lose, the iterate at which they lose least is the solution, and
-    it also ends when `patience` does; `baseline` is what they lose without prototypes.
+    it also ends when `patience` does; `baseline` is what they lose without prototypes. Where it would go on, it is left
+    after the first iteration of which `leaves` says so.
     """
     from scipy.optimize import minimize  # half a second, which commands that train nothing do not wait for
 
@@ -227,10 +230,11 @@ def solve(
         variables = intermediate_result.x
         theta = variables / scale
         known = latest.get(variables.tobytes(), Evaluation(float(intermediate_result.fun), np.full(len(theta), np.nan)))
+        norm = projected_norm(theta, known.gradient)
+        state = Iteration(iterations, evaluations, known.value, norm, theta, known.held_out)
         if on_iteration is not None:
-            norm = projected_norm(theta, known.gradient)
             try:
-                on_iteration(Iteration(iterations, evaluations, known.value, norm, theta, known.held_out))
+                on_iteration(state)
             except StopIteration as error:  # which SciPy would take for the end
                 raise RuntimeError("a callback raised StopIteration") from error
         values.append(known.value)
@@ -242,7 +246,8 @@ def solve(
             best = _better(best, iterations, theta, known, baseline)
             if not best.goes_on(iterations, patience):
                 ended = "held out"
-        if ended is not None:
+        if ended is not None or (leaves is not None and leaves(state)):
+            ended = ended or "left"
             raise StopIteration
 
     with one_blas_thread():  # else the solver's own products wake BLAS threads that spin into the next evaluation
@@ -274,7 +279,7 @@ def solve(
     )
     if best is None:
         return found
-    status = "held out" if best.iteration < iterations else found.status
+    status = "held out" if best.iteration < iterations and ended != "left" else found.status
     return replace(found, theta=best.theta, status=status, **best.evaluation._asdict())
 
 

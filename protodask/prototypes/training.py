@@ -148,11 +148,12 @@ class Training:
         drawn = self._candidates(_with(self.data.source, scores), model, number)
         problem = self._problem(drawn, standardization)
         for callback in self.callbacks:
-            callback(BatchStarted(number, wanted + (config.n_draws - 1) * config.n_batches, problem.n_candidates))
+            begun = int(np.count_nonzero(drawn.few))
+            callback(BatchStarted(number, wanted + (config.n_draws - 1) * config.n_batches, begun))
         listeners = Listeners(number, self._forms, self.callbacks, began)
         further = [source for source in (scores, self._standardized) if source is not None]
         one = Round(number, self.data, config, self.engine, self.log, further, listeners)
-        trained = one.train(problem, drawn.weight, model.n_batches == 0, model.n_rounds + 1 == wanted)
+        trained = one.train(problem, drawn.weight, drawn.few, model.n_batches == 0, model.n_rounds + 1 == wanted)
         problem, solution, used = trained.problem, trained.solution, taken(drawn, trained.kept)
         feature_weights, candidate_weight = problem.split(solution.theta)
         batches = tuple(
@@ -169,7 +170,7 @@ class Training:
             gradient_norm=solution.gradient_norm,
             active_features=len(set[int]().union(*(batch.looked_at.tolist() for batch in batches))),
             prototypes=sum(batch.n_prototypes for batch in batches),
-            candidates=np.sort(drawn.rows),
+            candidates=np.sort(drawn.rows[trained.tried]),
             values=tuple(listeners.values),
             held_out=known(solution.held_out),
             stages=trained.stages,
@@ -196,17 +197,22 @@ class Training:
 
     def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         remembered = self.log.arrays(number, "candidates", lambda: self._draw(source, model, number).arrays())
-        drawn = DrawnCandidates(**remembered)
-        by_class = self.config.feature_weights_of(self.draw) == "class"
-        return drawn.by_region(self._forms.regions) if by_class and self._forms.regions is not None else drawn
+        drawn, regions = DrawnCandidates(**remembered), self._forms.regions
+        if regions is None or self.config.feature_weights_of(self.draw) != "class":
+            return drawn
+        apart = taken(drawn, drawn.few).by_region(regions)
+        return apart if apart.n_groups > len(np.unique(drawn.classes)) else drawn
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
-        config = self.config
-        wanted = min(config.n_candidates, source.layout.n_rows)
+        config, n_rows = self.config, source.layout.n_rows
+        wanted, grown = min(config.n_candidates, n_rows), min(config.most_candidates, n_rows)
+        sampled = max(wanted, grown)
         sample = self.engine.reduce(
-            source, sampling(wanted), model.marginals, config.seed, number, wanted, label="draw"
+            source, sampling(sampled), model.marginals, config.seed, number, sampled, label="draw"
         )
-        rows = draw(sample, wanted, config.max_fraction)
+        rows = few = draw(sample, wanted, config.max_fraction)
+        if grown > wanted:
+            rows = draw(sample, grown, 1.0)
         if len(rows) == 0:
             raise InputError(
                 "bad-setting",
@@ -223,6 +229,7 @@ class Training:
             classes=arrays[TARGET.name].astype(np.int64),
             rows=rows[order],
             weight=np.ones(len(rows)) if weight is None else weight,
+            few=np.isin(rows[order], few),
         )
 
 
@@ -260,6 +267,8 @@ class DrawnCandidates:
     classes: Integers
     rows: Integers
     weight: Floats
+    few: NDArray[np.bool_]
+    """Those that the round begins with (J,)."""
     region: Integers | None = None
     """Which batch of a round by class and region each is in, ascending."""
 
@@ -271,6 +280,10 @@ class DrawnCandidates:
     def groups(self) -> Integers:
         """Which batch of a round by class each is in."""
         return self.classes if self.region is None else self.region
+
+    @property
+    def n_groups(self) -> int:
+        return len(np.unique(self.groups))
 
     def by_region(self, regions: Regions) -> DrawnCandidates:
         """The same candidates, in batches of a class and a region."""
