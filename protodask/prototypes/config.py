@@ -179,14 +179,13 @@ class FitConfig:
         staged = staged_rows(n_rows, stage_row_bytes(n_forms, 0, precision))
         stepped = self.progressive and self.hold_out > 0 and staged > 0
         if not candidates:
-            grown = grown or MOST_GROWN
             candidates = FEWEST_CANDIDATES if few else _candidates_of(n_rows, n_classes, stepped)
+            may_grow = not stepped and self.hold_out > 0 and self.leave_one_out
+            grown = (grown or MOST_GROWN) if may_grow else 0
         if not draws:
             most = DRAWS_OF_FEW if few else DRAWS
             pairs = STEPPED_PAIRS if stepped else DRAWN_PAIRS
             draws = min(max(pairs // max(n_rows * candidates, 1), 1), most)
-        if stepped or not (self.hold_out and self.leave_one_out) or min(grown, n_rows) <= candidates:
-            grown = 0
         return replace(self, n_candidates=candidates, most_candidates=grown, n_draws=draws, precision=precision)
 
     @property

@@ -110,7 +110,17 @@ class Shape:
 
     @property
     def n_candidates(self) -> int:
+        """That a round begins with."""
         return min(self.config.n_candidates, self.n_rows)
+
+    @property
+    def grown_candidates(self) -> int:
+        """That it may go on with, see the module `growing`."""
+        return min(max(self.config.n_candidates, self.config.most_candidates), self.n_rows)
+
+    @property
+    def grows(self) -> bool:
+        return self.grown_candidates > self.n_candidates
 
     @property
     def n_rounds(self) -> int:
@@ -152,7 +162,7 @@ class Shape:
     def round_batches(self) -> int:
         """Batches of a round, at most."""
         if self.judged_rows:
-            return most_groups(self.n_classes, self.most_candidates, self.row_features)
+            return most_groups(self.n_classes, self.n_candidates + 2 * self.n_classes, self.row_features)
         return 1 if self.config.feature_weights == "shared" else self.n_classes
 
     @property
@@ -240,13 +250,16 @@ class Shape:
 
     @cached_property
     def drawn(self) -> tuple[int, ...]:
-        """Candidates of each class in a first batch, whose rows of all classes but one fall into one bin each."""
+        """Candidates of each class that a first batch begins with; its rows fall into one bin, but for one class."""
+        return self._drawn(self.n_candidates, self.config.max_fraction)
+
+    def _drawn(self, candidates: int, max_fraction: float) -> tuple[int, ...]:
         sizes = np.array(self.class_rows, dtype=np.int64)
-        return tuple(int(number) for number in allocate(sizes, self.n_candidates, self.config.max_fraction))
+        return tuple(int(number) for number in allocate(sizes, candidates, max_fraction))
 
     @property
     def most_candidates(self) -> int:
-        return self.n_candidates + 2 * self.n_classes  # the shares of bins are rounded
+        return self.grown_candidates + 2 * self.n_classes  # the shares of bins are rounded
 
     @cached_property
     def most_columns(self) -> int:
@@ -259,7 +272,8 @@ class Shape:
         candidates, classes = self.most_candidates, self.n_classes
         share = self.n_features / (self.n_features + PANEL_OVERHEAD)
         narrow = candidates + 2 * (63 * classes + share * (candidates / 4 + PANEL_OVERHEAD * classes))
-        wide = 2 * (classes * min(candidates, 2 * max(self.drawn)) + PANEL_OVERHEAD * classes)
+        largest = max(self.drawn + (self._drawn(self.grown_candidates, 1.0) if self.grows else ()))
+        wide = 2 * (classes * min(candidates, 2 * largest) + PANEL_OVERHEAD * classes)
         by_group = candidates + candidates // NARROWEST_PANEL + 4 * self.n_groups
         return max(int(min(narrow, wide)), by_group)
 
@@ -353,7 +367,7 @@ def row_array_bytes(shape: Shape) -> int:
 def sample_bytes(shape: Shape) -> int:
     """A sample of rows with all bins full. Before there are scores, only the most frequent class is right."""
     bins = 2 * shape.n_classes if shape.scored else shape.n_classes
-    return SAMPLE_BYTES * min(bins * shape.n_candidates, shape.n_rows)
+    return SAMPLE_BYTES * min(bins * shape.grown_candidates, shape.n_rows)
 
 
 def partials_bytes(shape: Shape, count: int) -> int:
@@ -370,13 +384,15 @@ def working_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     # as bytes.
     operands = operand_bytes(shape) if processes.kind == "threads" else threads * operand_bytes(shape) + problem
     nodes = shape.layout.n_blocks.bit_length()
-    finished = problem if shape.finished else 0  # with the candidates that are left, beside that with all of them
+    # With the candidates that are left, or the few that a round begins with, beside that with all of them.
+    few = arranged_bytes(shape) if shape.grows else 0
+    other = problem + few if shape.finished or shape.grows else 0
     merging = threads * SORTING_COPIES * sample_bytes(shape) + partials_bytes(shape, threads * nodes)
     taken = shape.most_candidates * shape.row_bytes  # rows taken by all tasks together
     return (
         Part("arrays by row", threads * row_array_bytes(shape)),
         Part("tiles of the kernel", threads * tile_bytes(shape)),
-        Part("candidates and kernel operands", problem + operands + finished),
+        Part("candidates and kernel operands", problem + operands + other),
         Part("partial results of tasks", merging + taken),
     )
 

@@ -26,8 +26,8 @@ LOOKED_AFTER = 10
 """Iterations. After 6, tables that grow lose 0.95 of what they did in the mean, after 15 0.91."""
 
 GAIN = 0.04
-"""Share by which more candidates lower what rows held out lose, at least, where they are taken. Of tables where it is less,
-most lose the same with more."""
+"""Share by which more candidates lower what rows held out lose, at least, where they are taken. Of tables where it is
+less, most lose the same with more."""
 
 
 def spread(weight: Floats, groups: Integers, over: NDArray[np.bool_]) -> Floats:

@@ -108,6 +108,7 @@ class Plan:
             "features": shape.row_features,
             "classes": shape.n_classes,
             "candidates": shape.n_candidates,
+            "most_candidates": shape.grown_candidates,
             "batches": shape.n_batches,
             "most_batches": shape.most_batches,
             "rounds": shape.n_rounds,
@@ -272,10 +273,10 @@ def _changes(shape: Shape, processes: Processes) -> Iterator[Iterator[Change]]:
     yield (
         (
             Remedy("candidates", candidates, f"fewer candidates (n_candidates={candidates}{draws})"),
-            shape.with_settings(n_candidates=candidates),
+            shape.with_settings(n_candidates=candidates, most_candidates=0),
             processes,
         )
-        for candidates in _fewer(shape.n_candidates)
+        for candidates in (*([shape.n_candidates] if shape.grows else []), *_fewer(shape.n_candidates))
     )
     yield (
         (

@@ -58,6 +58,14 @@ def finishing_iterations(loss: float, by_marginals: float, iterations: int) -> i
     return min(round(FINISHING * (math.log(by_marginals) - math.log(loss))), iterations)
 
 
+def rows_to_step_on(config: FitConfig, data: TrainingData, n_forms: int, scored: bool) -> int:
+    """Of the small steps that a round begins with, on features in so many forms; 0 where it does not."""
+    if not (config.progressive and data.held_out_weight):
+        return 0
+    row_bytes = stage_row_bytes(n_forms, len(data.classes) if scored else 0, config.kernel_precision)
+    return staged_rows(data.source.layout.n_rows, row_bytes)
+
+
 @dataclass(frozen=True)
 class Listeners:
     """Who is told of the iterations of a round, and what of them is kept."""
@@ -155,11 +163,8 @@ class Round:
         went.
         """
         config, data, nothing = self.config, self.data, (None, np.ones(problem.n_candidates, dtype=np.bool_), ())
-        size = staged_rows(
-            data.source.layout.n_rows,
-            stage_row_bytes(problem.n_features, len(data.classes) if scored else 0, problem.precision),
-        )
-        if not (config.progressive and problem.held_out_weight and size):
+        size = rows_to_step_on(config, data, problem.n_features, scored)
+        if not size:
             return nothing
         columns = self.listeners.forms.columns
         side = row_side(np.arange(problem.n_features), problem.standardization, columns, problem.precision)
@@ -214,6 +219,9 @@ class Round:
             grown = self._grow(whole, few, solution, baseline)
             if grown.held_out < solution.held_out:
                 solution, few = grown, np.ones_like(few)
+            else:
+                from_there = replace(patience, from_start=True)
+                solution = self._descend(objective, problem, solution.theta, from_there, baseline, solution)
         if nothing is None:
             return solution, few
         # No prototypes at all, if rows that are held out lose no more without them.
@@ -245,7 +253,7 @@ class Round:
             exact = self._objective(self.data, replace(problem, precision="float64"), stage=stage)
             left = most - solution.iterations
             double = solve(exact, solution.theta, *settings, left, _after(solution, report), patience, baseline)
-            better = double if math.isnan(double.held_out) or double.held_out <= solution.held_out else solution
+            better = double if math.isnan(solution.held_out) or double.held_out <= solution.held_out else solution
             solution = _added(better, solution, double)
         return solution if before is None else _added(solution, before, solution)
 

@@ -19,7 +19,7 @@ from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_arrays, r
 DRIVER_LOG = ".driver.log"
 """Where a detached driver writes. Hidden, because a folder that has other files in it is no place for a new run."""
 
-LOG_NAME = re.compile(r"batch-([0-9]{1,9})-(rows-([0-9]{1,12})|(?:whole-)?(?:float32|float64))\.log", re.ASCII)
+LOG_NAME = re.compile(r"batch-([0-9]{1,9})-(rows-([0-9]{1,12})|(?:grown-|whole-)?(?:float32|float64))\.log", re.ASCII)
 """Of runs of versions before 0.2 there are logs of parts of the rows, too."""
 
 STEPS_NAME = re.compile(r"batch-([0-9]{1,9})-steps-([0-9]{1,9})\.arrays", re.ASCII)
@@ -35,9 +35,9 @@ class StageProgress:
     batch: int
     """Number of the batch in the model, from 1."""
     stage: str
-    """Precision of the kernel on all rows: float64 follows float32 where rounding hid the last descent, and after
-    "whole-" it is that of the end, on the rows held out as well. Before, small "steps" on a part of the rows; in
-    earlier versions evaluations of it, such as rows-8192."""
+    """Precision of the kernel on all rows: float64 follows float32 where rounding hid the last descent. With "grown-"
+    it is that of more candidates, with "whole-" that of the end, on the rows held out as well. Before, small "steps" on
+    a part of the rows; in earlier versions evaluations of it, such as rows-8192."""
     evaluations: int
     """On record; of small steps, how many were taken."""
     value: float | None

@@ -30,7 +30,7 @@ from protodask.prototypes.merging import merge_equivalent
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.objective import RoundProblem, batch_sizes, make_problem
 from protodask.prototypes.regions import Regions, class_groups
-from protodask.prototypes.rounds import Listeners, Round, known
+from protodask.prototypes.rounds import Listeners, Round, known, rows_to_step_on
 from protodask.prototypes.runs import NO_LOG, RunLog
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
@@ -205,7 +205,10 @@ class Training:
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         config, n_rows = self.config, source.layout.n_rows
-        wanted, grown = min(config.n_candidates, n_rows), min(config.most_candidates, n_rows)
+        wanted, grown = min(config.n_candidates, n_rows), 0
+        if config.leave_one_out and self.data.held_out_weight:
+            steps = rows_to_step_on(config, self.data, len(self._forms.columns), model.n_batches > 0)
+            grown = 0 if steps else min(config.most_candidates, n_rows)
         sampled = max(wanted, grown)
         sample = self.engine.reduce(
             source, sampling(sampled), model.marginals, config.seed, number, sampled, label="draw"

@@ -26,10 +26,11 @@ QUICK = ("--recipe", "source", "--candidates", "20", "--max-iterations", "5")
 def test_fit__help_states_the_real_defaults() -> None:
     command: Any = typer.main.get_command(app)
     options = {option.name: option for option in command.commands["fit"].params}
-    defaults, by_rows = FitConfig(), ("candidates", "average_draws", "precision")
+    defaults, by_rows = FitConfig(), ("candidates", "most_candidates", "average_draws", "precision")
     assert options["recipe"].show_default == "averaged"
     assert [options[name].show_default for name in by_rows] == [
         "by the numbers of rows and classes, 500 to 8,000",
+        "4,000 where no number of candidates is given and rows are fewer than 12,288",
         "4; 2 of more than 2,000 rows; 1 of more than 48,000, of many classes of fewer",
         "float64 up to 500 rows, float32 beyond",
     ]

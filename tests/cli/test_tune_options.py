@@ -31,7 +31,7 @@ def test_tune__help_states_the_real_defaults() -> None:
     search, config, by_case = (
         SearchConfig(),
         FitConfig(),
-        {"trials", "draws", "rule", "recipe", "candidates", "average_draws", "precision"},
+        {"trials", "draws", "rule", "recipe", "candidates", "most_candidates", "average_draws", "precision"},
     )
     real = {name: getattr(search, SEARCH_NAMES.get(name, name)) for name in SEARCH_SETTINGS if name not in by_case}
     real |= {

@@ -103,7 +103,9 @@ def test_for_rows__chooses_what_was_left_open_and_nothing_else(
     if precision == "auto":
         assert chosen.precision == ("float64" if rows <= 500 else "float32")
     assert chosen.precision == chosen.kernel_precision
-    assert replace(chosen, n_candidates=candidates, n_draws=draws, precision=precision) == config
+    assert chosen.most_candidates == (4000 if candidates == 0 and rows < 12_288 else 0)
+    given = {"n_candidates": candidates, "most_candidates": 0, "n_draws": draws, "precision": precision}
+    assert replace(chosen, **given) == config
     assert chosen.for_rows(5) == chosen.for_rows(10**9, 3) == chosen, "what is chosen stays"
     # The work of an evaluation grows with the rows, and no faster than they do beyond the largest number of candidates.
     if candidates == draws == 0 and rows >= 200_000:

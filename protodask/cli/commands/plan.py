@@ -99,6 +99,8 @@ def _told(found: Plan, data: str) -> Iterator[Part]:
 def _training(shape: Shape) -> str:
     """Its rounds, and the batches of the model where a round is several."""
     batches, candidates = count(shape.n_batches, "batch", "batches"), count(shape.n_candidates, "candidate")
+    if shape.grows:
+        candidates += f" (up to {shape.grown_candidates} where more tell classes apart)"
     if shape.most_batches > shape.n_batches:
         batches += f" (up to {shape.most_batches} where rules decide)"
     if shape.n_batches == shape.n_rounds:

@@ -92,6 +92,13 @@ class TrainingSettings:
     candidates: Annotated[
         int | None, said("Rows tried as prototypes.", "by the numbers of rows and classes, 500 to 8,000")
     ] = None
+    most_candidates: Annotated[
+        int | None,
+        said(
+            "Up to which these grow, after some iterations, where more of them tell classes apart better.",
+            "4,000 where no number of candidates is given and rows are fewer than 12,288",
+        ),
+    ] = None
     max_fraction: Annotated[float | None, said("Largest share of like rows that may become candidates.", "0.5")] = None
     lambda_w: Annotated[
         float | None, said("Penalty on the prototype weights; with the recipe source, 1e-08.", "1e-10")
