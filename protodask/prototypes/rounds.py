@@ -219,9 +219,12 @@ class Round:
             grown = self._grow(whole, few, solution, baseline)
             if grown.held_out < solution.held_out:
                 solution, few = grown, np.ones_like(few)
-            else:
+            elif grown.iterations < self.config.max_iterations:
                 from_there = replace(patience, from_start=True)
-                solution = self._descend(objective, problem, solution.theta, from_there, baseline, solution)
+                solution = self._descend(objective, problem, solution.theta, from_there, baseline, grown)
+            else:
+                ended = {"iterations": grown.iterations, "evaluations": grown.evaluations}
+                solution = replace(solution, status="held out", **ended)
         if nothing is None:
             return solution, few
         # No prototypes at all, if rows that are held out lose no more without them.

@@ -246,7 +246,7 @@ def solve(
             best = _better(best, iterations, theta, known, baseline)
             if not best.goes_on(iterations, patience):
                 ended = "held out"
-        if ended is not None or (leaves is not None and leaves(state)):
+        if ended is not None or (leaves is not None and iterations < max_iterations and leaves(state)):
             ended = ended or "left"
             raise StopIteration
 

@@ -141,14 +141,20 @@ def test_fit__keeps_the_few_where_all_of_them_lose_more(monkeypatch: pytest.Monk
     lost = list[float]()
 
     def failing(*arguments: Any) -> Any:
-        lost.append(grow(*arguments).held_out)
-        return replace(grow(*arguments), held_out=1e3)
+        found = grow(*arguments)
+        lost.append(found.iterations)
+        return replace(found, held_out=1e3)
 
     monkeypatch.setattr(rounds_module.Round, "_grow", failing)
-    (record,) = PrototypeSetClassifier(**GROWING).fit(X, y).history_
-    assert len(lost) == 1
-    assert len(record.candidates) == 60
-    assert record.iterations - record.on_all_rows > LOOKED_AFTER, "and go on"
+    for most in (5000, 12):
+        told = list[FitEvent]()
+        (record,) = PrototypeSetClassifier(**GROWING, max_iterations=most, callbacks=[told.append]).fit(X, y).history_
+        assert len(record.candidates) == 60
+        steps = [event.iteration for event in told if isinstance(event, IterationDone)]
+        assert steps == list(range(1, len(steps) + 1)), "counted on"
+        assert len(record.values) == record.iterations == len(steps) <= most
+        assert (record.iterations - record.on_all_rows > lost[-1]) == (most > lost[-1]), "and go on"
+    assert len(lost) == 2
 
 
 def test_fit__has_the_same_bits_however_it_is_computed_and_goes_on_from_anywhere(
@@ -175,6 +181,14 @@ def test_fit__has_the_same_bits_however_it_is_computed_and_goes_on_from_anywhere
                 assert log.stat().st_size == len(whole)
     for record in expected.history:
         assert len(record.candidates) > 400
+
+
+@pytest.mark.parametrize("most", [LOOKED_AFTER, LOOKED_AFTER + 2])
+def test_fit__takes_no_more_iterations_than_it_may(most: int) -> None:
+    X, y = waves()
+    (record,) = PrototypeSetClassifier(**GROWING, max_iterations=most, finish=False).fit(X, y).history_
+    assert record.iterations == most
+    assert (len(record.candidates) > 60) == (most > LOOKED_AFTER)
 
 
 def test_plan__knows_how_many_there_may_be(tmp_path: Path, engine: Engine) -> None:
