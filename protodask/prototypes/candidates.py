@@ -137,9 +137,12 @@ def allocate(sizes: Integers, wanted: int, max_fraction: float) -> Integers:
     return np.floor(shares + 0.5).astype(np.int64)
 
 
-def draw(sample: Sample, wanted: int, max_fraction: float) -> Integers:
-    """Row numbers of the candidates, ascending."""
+def draw(sample: Sample, wanted: int, max_fraction: float, grown: int = 0) -> Integers:
+    """Row numbers of the candidates, ascending; with as many of those left, as evenly, as make them `grown` ones."""
     numbers = allocate(sample.counts, wanted, max_fraction)
+    further = grown - int(numbers.sum())
+    if grown > wanted and further > 0:
+        numbers += allocate(sample.counts - numbers, further, 1.0)
     first = np.searchsorted(sample.bins, sample.bins)
     chosen = np.arange(len(sample.bins)) - first < numbers[sample.bins]
     return np.sort(sample.rows[chosen])

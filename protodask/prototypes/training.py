@@ -213,10 +213,9 @@ class Training:
         sample = self.engine.reduce(
             source, sampling(sampled), model.marginals, config.seed, number, sampled, label="draw"
         )
-        rows = few = draw(sample, wanted, config.max_fraction)
-        if grown > wanted:
-            rows = draw(sample, grown, 1.0)
-        if len(rows) == 0:
+        few = draw(sample, wanted, config.max_fraction)
+        rows = draw(sample, wanted, config.max_fraction, grown)
+        if len(few) == 0:
             raise InputError(
                 "bad-setting",
                 f"No candidate can be drawn: there are {len(self.data.classes)} classes and `n_candidates` is "

@@ -16,6 +16,7 @@ from protodask.data.tables.ingest import ingest_arrays
 from protodask.engine import Engine
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes import rounds as rounds_module
+from protodask.prototypes.candidates import draw, sample_of
 from protodask.prototypes.growing import GAIN, LOOKED_AFTER, spread
 from protodask.prototypes.history import FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet
@@ -189,6 +190,39 @@ def test_fit__takes_no_more_iterations_than_it_may(most: int) -> None:
     (record,) = PrototypeSetClassifier(**GROWING, max_iterations=most, finish=False).fit(X, y).history_
     assert record.iterations == most
     assert (len(record.candidates) > 60) == (most > LOOKED_AFTER)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 60), min_size=1, max_size=8),
+    wanted=st.integers(1, 200),
+    more=st.integers(-5, 300),
+    max_fraction=st.floats(0.1, 0.9),
+)
+def test_draw__has_the_few_among_those_grown(sizes: list[int], wanted: int, more: int, max_fraction: float) -> None:
+    bins = np.repeat(np.arange(len(sizes)), sizes)
+    sample = sample_of(np.arange(len(bins)), bins, len(sizes), 1, 1, 600)
+    few, grown = draw(sample, wanted, max_fraction), draw(sample, wanted, max_fraction, wanted + more)
+    assert np.isin(few, grown).all()
+    assert len(grown) <= max(len(few), wanted + more + len(sizes) / 2)
+    if more > 0 and wanted + more >= len(bins):
+        assert grown.tolist() == list(range(len(bins)))
+
+
+def test_fit__is_the_same_where_a_few_more_would_not_help(
+    assert_same_bits: SameBits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = waves()
+    y[:40] = 2
+    monkeypatch.setattr(rounds_module.Round, "_all_serve", lambda *arguments: False)
+    few, found = (PrototypeSetClassifier(**FEW, most_candidates=most).fit(X, y) for most in (0, 61))
+    assert_same_bits(found.model_, few.model_)
+
+
+def test_fit__is_refused_where_no_candidate_can_be_drawn_to_begin_with() -> None:
+    X, _ = waves()
+    settings = {**GROWING, "n_candidates": 5}
+    with pytest.raises(ValueError, match=r"there are 20 classes and `n_candidates` is 5"):
+        PrototypeSetClassifier(**settings).fit(X, np.arange(len(X)) % 20)
 
 
 def test_plan__knows_how_many_there_may_be(tmp_path: Path, engine: Engine) -> None:
