@@ -197,7 +197,9 @@ class Training:
 
     def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         remembered = self.log.arrays(number, "candidates", lambda: self._draw(source, model, number).arrays())
-        drawn, regions = DrawnCandidates(**remembered), self._forms.regions
+        # Runs of earlier versions do not say which are the few: all were.
+        every = np.ones(len(remembered["rows"]), dtype=np.bool_)
+        drawn, regions = DrawnCandidates(**{"few": every, **remembered}), self._forms.regions
         if regions is None or self.config.feature_weights_of(self.draw) != "class":
             return drawn
         apart = taken(drawn, drawn.few).by_region(regions)

@@ -22,6 +22,7 @@ from protodask.prototypes.history import FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.run_progress import read_progress
 from protodask.prototypes.solver import Evaluation, Iteration, solve
+from protodask.prototypes.training import DrawnCandidates
 
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -223,6 +224,30 @@ def test_fit__is_refused_where_no_candidate_can_be_drawn_to_begin_with() -> None
     settings = {**GROWING, "n_candidates": 5}
     with pytest.raises(ValueError, match=r"there are 20 classes and `n_candidates` is 5"):
         PrototypeSetClassifier(**settings).fit(X, np.arange(len(X)) % 20)
+
+
+def test_fit__goes_on_from_candidates_that_do_not_say_which_are_the_few(
+    tmp_path: Path, assert_same_bits: SameBits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of earlier versions."""
+    X, y = waves()
+    data = ingest_arrays(X, y, tmp_path / "data.zarr")
+    config, place = FitConfig(n_candidates=60, n_draws=1), tmp_path / "run"
+    expected = fit(data, config)
+    arrays = DrawnCandidates.arrays
+
+    def without_few(drawn: DrawnCandidates) -> dict[str, Any]:
+        return {name: array for name, array in arrays(drawn).items() if name != "few"}
+
+    def interrupt(event: FitEvent) -> None:
+        if isinstance(event, IterationDone):
+            raise InterruptedError
+
+    with monkeypatch.context() as before:
+        before.setattr(DrawnCandidates, "arrays", without_few)
+        with pytest.raises(InterruptedError):
+            fit(data, config, run_dir=place, callbacks=[interrupt])
+    assert_same_bits(fit(data, config, run_dir=place).model, expected.model)
 
 
 def test_plan__knows_how_many_there_may_be(tmp_path: Path, engine: Engine) -> None:
