@@ -116,7 +116,9 @@ class Shape:
     @property
     def grown_candidates(self) -> int:
         """That it may go on with, see the module `growing`."""
-        return min(max(self.config.n_candidates, self.config.most_candidates), self.n_rows)
+        config = self.config
+        stays = not (config.hold_out and config.leave_one_out) or self.staged_rows
+        return self.n_candidates if stays else min(max(config.n_candidates, config.most_candidates), self.n_rows)
 
     @property
     def grows(self) -> bool:

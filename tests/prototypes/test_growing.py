@@ -17,6 +17,7 @@ from protodask.engine import Engine
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes import rounds as rounds_module
 from protodask.prototypes.candidates import draw, sample_of
+from protodask.prototypes.config import STEPPED_ROWS
 from protodask.prototypes.growing import GAIN, LOOKED_AFTER, spread
 from protodask.prototypes.history import FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet
@@ -261,3 +262,14 @@ def test_plan__knows_how_many_there_may_be(tmp_path: Path, engine: Engine) -> No
     assert many.worker.total > few.worker.total
     assert plan(data, FitConfig(), engine, calibrate=False).describe()["most_candidates"] == 700
     assert 0 < GAIN < 1
+
+
+@pytest.mark.parametrize("settings", [{"hold_out": 0.0}, {"leave_one_out": False}, {"rows": STEPPED_ROWS}])
+def test_plan__has_none_more_where_none_are_drawn(settings: dict[str, Any], tmp_path: Path, engine: Engine) -> None:
+    X, y = waves(settings.pop("rows", 700))
+    data = ingest_arrays(X, y, tmp_path / "data.zarr")
+    few, many = (
+        plan(data, FitConfig(n_candidates=60, most_candidates=most, **settings), engine, calibrate=False)
+        for most in (0, 10**9)
+    )
+    assert many.describe() == few.describe()
