@@ -223,8 +223,8 @@ class Round:
                 from_there = replace(patience, from_start=True)
                 solution = self._descend(objective, problem, solution.theta, from_there, baseline, grown)
             else:
-                ended = {"iterations": grown.iterations, "evaluations": grown.evaluations}
-                solution = replace(solution, status="held out", **ended)
+                evaluations = grown.evaluations
+                solution = replace(solution, status="held out", iterations=grown.iterations, evaluations=evaluations)
         if nothing is None:
             return solution, few
         # No prototypes at all, if rows that are held out lose no more without them.

@@ -28,8 +28,8 @@ from protodask.prototypes.training import DrawnCandidates
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
-FEW = {"n_candidates": 60, "n_draws": 1, "feature_weights": "shared"}
-GROWING = {**FEW, "most_candidates": 500}
+FEW: dict[str, Any] = {"n_candidates": 60, "n_draws": 1, "feature_weights": "shared"}
+GROWING: dict[str, Any] = {**FEW, "most_candidates": 500}
 
 
 def waves(rows: int = 700) -> Rows:
