@@ -106,8 +106,9 @@ class PrototypeSetClassifier(RowsClassifierMixin, BaseEstimator):  # type: ignor
     n_candidates
         Rows tried as prototypes in each round of a draw.
     most_candidates
-        Up to which these grow, after some iterations, where more of them tell classes apart better. None: 4,000 where
-        `n_candidates` is not given, none more where it is, or rows are 12,288 and more.
+        Up to which these grow, after some iterations, where more of them tell classes apart better. None: 4,000, or
+        fewer of more than 830 features, where `n_candidates` is not given; none more where it is, or rows are 12,288
+        and more, or 500 and fewer.
     leave_one_out
         Whether rows that are candidates are trained on as well, though none looks at itself; else they are left out.
     progressive

@@ -30,7 +30,7 @@ def test_fit__help_states_the_real_defaults() -> None:
     assert options["recipe"].show_default == "averaged"
     assert [options[name].show_default for name in by_rows] == [
         "by the numbers of rows and classes, 500 to 8,000",
-        "4,000 where no number of candidates is given and rows are fewer than 12,288",
+        "4,000, or fewer of more than 830 features, where candidates are not given and rows are fewer than 12,288",
         "4; 2 of more than 2,000 rows; 1 of more than 48,000, of many classes of fewer",
         "float64 up to 500 rows, float32 beyond",
     ]

@@ -273,3 +273,9 @@ def test_plan__has_none_more_where_none_are_drawn(settings: dict[str, Any], tmp_
         for most in (0, 10**9)
     )
     assert many.describe() == few.describe()
+
+
+@pytest.mark.parametrize(("forms", "most"), [(1, 4000), (2500, 4000), (5000, 2000), (60_000, 166)])
+def test_config__has_fewer_to_grow_to_where_features_are_many(forms: int, most: int) -> None:
+    assert FitConfig().for_rows(2000, n_forms=forms).most_candidates == most
+    assert FitConfig(most_candidates=3000).for_rows(2000, n_forms=forms).most_candidates == 3000

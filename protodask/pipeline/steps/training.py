@@ -96,7 +96,7 @@ class TrainingSettings:
         int | None,
         said(
             "Up to which these grow, after some iterations, where more of them tell classes apart better.",
-            "4,000 where no number of candidates is given and rows are fewer than 12,288",
+            "4,000, or fewer of more than 830 features, where candidates are not given and rows are fewer than 12,288",
         ),
     ] = None
     max_fraction: Annotated[float | None, said("Largest share of like rows that may become candidates.", "0.5")] = None
