@@ -268,11 +268,12 @@ def _changes(shape: Shape, processes: Processes) -> Iterator[Iterator[Change]]:
     )
     if processes.kind == "threads" and processes.threads > 1:
         yield iter([_as_workers(shape, processes)])
-    # Where the number of draws is left open, there might be more of them of fewer candidates.
-    draws = f", n_draws={shape.config.n_draws}" if shape.config.hold_out else ""
+    # Where these are left open, there might be more draws of fewer candidates; where they are given, these might grow.
+    others = ", most_candidates=0" if shape.grows else ""
+    others += f", n_draws={shape.config.n_draws}" if shape.config.hold_out else ""
     yield (
         (
-            Remedy("candidates", candidates, f"fewer candidates (n_candidates={candidates}{draws})"),
+            Remedy("candidates", candidates, f"fewer candidates (n_candidates={candidates}{others})"),
             shape.with_settings(n_candidates=candidates, most_candidates=0),
             processes,
         )

@@ -275,6 +275,19 @@ def test_plan__has_none_more_where_none_are_drawn(settings: dict[str, Any], tmp_
     assert many.describe() == few.describe()
 
 
+def test_plan__says_how_candidates_do_not_grow_where_they_do_not_fit(tmp_path: Path) -> None:
+    X, y = waves()
+    data = ingest_arrays(np.tile(X, 100), y, tmp_path / "data.zarr")
+    many = FitConfig(n_candidates=60, most_candidates=700, n_draws=1)
+    few = replace(many, most_candidates=0)
+    with thread_engine(1, 2**40) as engine:
+        needs = [plan(data, config, engine, calibrate=False).worker.total for config in (few, many)]
+    with thread_engine(1, sum(needs) // 2) as engine:
+        (remedy,) = (one for one in plan(data, many, engine, False).remedies if one.setting == "candidates")
+        assert "(n_candidates=60, most_candidates=0, n_draws=1)" in remedy.text
+        assert plan(data, few, engine, False).fits
+
+
 @pytest.mark.parametrize(("forms", "most"), [(1, 4000), (2500, 4000), (5000, 2000), (60_000, 166)])
 def test_config__has_fewer_to_grow_to_where_features_are_many(forms: int, most: int) -> None:
     assert FitConfig().for_rows(2000, n_forms=forms).most_candidates == most
