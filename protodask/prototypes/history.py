@@ -45,7 +45,7 @@ class BatchRecord:
     candidates: NDArray[np.int64]
     """Row numbers of all candidates, ascending."""
     values: tuple[float, ...] = ()
-    """Objective after each iteration: the training curve."""
+    """Objective after each iteration: the training curve. It may jump where candidates grow."""
     held_out: float | None = None
     """Mean log-loss of the rows that were held out, as long as they were; None where none were."""
     stages: tuple[StageRecord, ...] = ()

@@ -247,6 +247,7 @@ def _carve(matrices: Sequence[tuple[int, int, Precision]]) -> list[Array]:
     steps = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
     _memory.cut = None, (carved := [])  # so that nothing keeps what there was before
     if len(_memory.bytes) < sum(steps) + ALIGNMENT:
+        _memory.bytes = np.empty(0, dtype=np.uint8)  # let go before there is more
         _memory.bytes = np.empty(sum(steps) + ALIGNMENT, dtype=np.uint8)
     first = -_memory.bytes.ctypes.data % ALIGNMENT
     for (rows, width, dtype), size, step in zip(matrices, sizes, steps, strict=True):

@@ -3,6 +3,7 @@
 import gc
 import pickle
 import threading
+import tracemalloc
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -136,6 +137,17 @@ def test_memory__is_cut_again_where_something_else_is_wanted() -> None:
     again = tiles._carve([(3, 4, "float32"), (2, 2, "float64")])
     assert [matrix.shape for matrix in again] == [(3, 4), (2, 2)]
     assert all(np.shares_memory(matrix, tiles._memory.bytes) for matrix in again)
+
+
+def test_memory__is_let_go_before_there_is_more() -> None:
+    tiles._memory.bytes, tiles._memory.cut = np.empty(0, dtype=np.uint8), (None, [])
+    tracemalloc.start()
+    for rows in (1000, 1100):
+        tiles._carve([(rows, 1000, "float64")])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    tiles._memory.bytes, tiles._memory.cut = np.empty(0, dtype=np.uint8), (None, [])
+    assert 8 * 1100 * 1000 < peak < 8 * 1200 * 1000
 
 
 @pytest.mark.slow
