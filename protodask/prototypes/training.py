@@ -203,7 +203,7 @@ class Training:
         if regions is None or self.config.feature_weights_of(self.draw) != "class":
             return drawn
         apart = taken(drawn, drawn.few).by_region(regions)
-        return apart if apart.n_groups > len(np.unique(drawn.classes)) else drawn
+        return apart if len(np.unique(apart.groups)) > len(np.unique(drawn.classes)) else drawn
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         config, n_rows = self.config, source.layout.n_rows
@@ -284,10 +284,6 @@ class DrawnCandidates:
     def groups(self) -> Integers:
         """Which batch of a round by class each is in."""
         return self.classes if self.region is None else self.region
-
-    @property
-    def n_groups(self) -> int:
-        return len(np.unique(self.groups))
 
     def by_region(self, regions: Regions) -> DrawnCandidates:
         """The same candidates, in batches of a class and a region."""
