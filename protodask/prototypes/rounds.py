@@ -22,7 +22,7 @@ from protodask.engine.records import Floats, Integers
 from protodask.errors import count
 from protodask.prototypes.config import FitConfig, stage_row_bytes, staged_rows
 from protodask.prototypes.forms import Forms
-from protodask.prototypes.growing import GAIN, LOOKED_AFTER, spread
+from protodask.prototypes.growing import GAIN, LOOKED_AFTER, evenly
 from protodask.prototypes.history import Callback, IterationDone, StageRecord
 from protodask.prototypes.kernel import row_side
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, WorkingSet, starting_point
@@ -268,12 +268,12 @@ class Round:
         judged = replace(problem, class_factor=np.zeros_like(problem.class_factor))
         objective = self._objective(self.data, judged, stage="looked-")
         everybody = np.ones_like(few)
-        by_few, by_all = (objective(_evenly(problem, few, state.theta, over)).held_out for over in (few, everybody))
+        by_few, by_all = (objective(evenly(problem, few, state.theta, over)).held_out for over in (few, everybody))
         return by_all <= (1 - GAIN) * by_few
 
     def _grow(self, problem: RoundProblem, few: NDArray[np.bool_], before: Solution, baseline: float) -> Solution:
         """Go on from a solution of a `few` of the candidates with all of them."""
-        start, stage = _evenly(problem, few, before.theta, np.ones_like(few)), "grown-"
+        start, stage = evenly(problem, few, before.theta, np.ones_like(few)), "grown-"
         objective = self._objective(self.data, problem, stage=stage)
         return self._descend(objective, problem, start, TO_THE_END, baseline, before, stage=stage)
 
@@ -320,14 +320,6 @@ class Round:
             return recorded(objective)
         # The first evaluation is that without prototypes, if any are held out; the second one looks at all, too.
         return WorkingSet(objective, recorded, awake=2 if warm else None)
-
-
-def _evenly(problem: RoundProblem, few: NDArray[np.bool_], theta: Floats, over: NDArray[np.bool_]) -> Floats:
-    """`theta` of a `few` of the candidates of a problem, with their weights `over` some of all, see `spread`."""
-    weight = np.zeros(problem.n_candidates)
-    weight[few] = theta[problem.n_feature_weights :]
-    even = spread(weight, problem.together.groups, over)
-    return np.concatenate([theta[: problem.n_feature_weights], even])
 
 
 def _added(solution: Solution, *parts: Solution) -> Solution:
