@@ -141,7 +141,8 @@ class Round:
         problem, kept = problem.part(useful), np.flatnonzero(useful)
         solution, left = self._minimize(problem, start, few[kept])
         tried = few | left.all()
-        problem, kept = problem.part(left), kept[left]
+        if not left.all():
+            problem, kept = problem.part(left), kept[left]
         self._warn_if_early(solution)
         before, whole = solution.iterations, self.data.whole
         if whole is not None and self.config.finish and is_last and not stages:
@@ -223,8 +224,7 @@ class Round:
                 from_there = replace(patience, from_start=True)
                 solution = self._descend(objective, problem, solution.theta, from_there, baseline, grown)
             else:
-                evaluations = grown.evaluations
-                solution = replace(solution, status="held out", iterations=grown.iterations, evaluations=evaluations)
+                solution = _added(replace(solution, status="held out"), grown)
         if nothing is None:
             return solution, few
         # No prototypes at all, if rows that are held out lose no more without them.
